@@ -1,0 +1,124 @@
+"""PyBullet without its noise: the one place that imports it and opens clients.
+
+PyBullet writes its build time to descriptor 2 at import and ``b3Warning`` lines to descriptor 1 while it loads a
+URDF, below Python's ``sys.stdout``. Both are caught here at the descriptor level and kept in the debug log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator
+from types import ModuleType
+
+logger = logging.getLogger("fleet_gym.pybullet")
+
+_descriptor_lock = threading.RLock()
+_module: ModuleType | None = None
+
+
+def _flush_all() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A stream may be None (pythonw), closed, or replaced by an object without a working flush.
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            stream.flush()
+    ctypes.CDLL(None).fflush(None)
+
+
+@contextlib.contextmanager
+def quiet_descriptors() -> Iterator[None]:
+    """Sends what C code writes to descriptors 1 and 2 to the debug log while the block runs.
+
+    Use it around import and loading only, never per step: it is process-wide, so what other threads print
+    meanwhile is caught too (and is in the debug log).
+    """
+    with _descriptor_lock, tempfile.TemporaryFile() as sink:
+        _flush_all()
+        saved: dict[int, int] = {}
+        try:
+            for descriptor in (1, 2):
+                try:
+                    saved[descriptor] = os.dup(descriptor)
+                except OSError:  # closed by a daemon: nothing to silence
+                    continue
+                os.dup2(sink.fileno(), descriptor)
+            yield
+        finally:
+            _flush_all()
+            for descriptor, copy in saved.items():
+                os.dup2(copy, descriptor)
+                os.close(copy)
+            sink.seek(0)
+            for line in sink.read().decode(errors="replace").splitlines():
+                logger.debug("%s", line)
+
+
+def pybullet() -> ModuleType:
+    """Returns the ``pybullet`` module, imported silently at the first call.
+
+    Raises:
+        ImportError: when PyBullet was built without NumPy support (camera images would be tuples).
+    """
+    global _module
+    if _module is None:
+        with quiet_descriptors():
+            import pybullet as module
+        if not module.isNumpyEnabled():
+            raise ImportError("pybullet was built without NumPy; install the wheel from PyPI: pip install pybullet")
+        _module = module
+    return _module
+
+
+def pybullet_data_path() -> str:
+    """Returns the folder of ``pybullet_data`` (URDFs, meshes and textures shipped with PyBullet)."""
+    import pybullet_data
+
+    return str(pybullet_data.getDataPath())
+
+
+def _disconnect(client_id: int, owner_pid: int) -> None:
+    # A forked child inherits the handle but not the right to close it.
+    if os.getpid() == owner_pid and _module is not None and _module.isConnected(client_id):
+        _module.disconnect(client_id)
+
+
+class DirectClient:
+    """One ``DIRECT`` physics client, disconnected by `close`, at garbage collection or at exit.
+
+    An empty client costs about 29 MB of resident memory (pybullet 3.2.7).
+
+    Attributes:
+        id: pass as ``physicsClientId=`` to PyBullet's functions.
+    """
+
+    def __init__(self) -> None:
+        p = pybullet()
+        with quiet_descriptors():
+            self.id: int = p.connect(p.DIRECT)
+        if self.id < 0:
+            raise RuntimeError("pybullet.connect(DIRECT) failed: a process holds at most 1024 clients")
+        p.setAdditionalSearchPath(pybullet_data_path(), physicsClientId=self.id)
+        self._finalizer = weakref.finalize(self, _disconnect, self.id, os.getpid())
+
+    def close(self) -> None:
+        """Disconnects; calling it again does nothing."""
+        self._finalizer()
+
+    def load_urdf(self, path: str, **kwargs: object) -> int:
+        """Loads a URDF silently and returns its body id; arguments as ``pybullet.loadURDF``.
+
+        Raises:
+            ValueError: when the file is missing or PyBullet cannot read it.
+        """
+        p = pybullet()
+        try:
+            with quiet_descriptors():
+                return int(p.loadURDF(path, physicsClientId=self.id, **kwargs))
+        except p.error as error:
+            raise ValueError(f"urdf path: expected a URDF file that PyBullet can load, got {path!r} ({error})") from None

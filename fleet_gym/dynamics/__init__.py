@@ -1,0 +1,1 @@
+"""Dynamics: how commands move robots."""

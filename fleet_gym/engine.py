@@ -1,0 +1,1 @@
+"""Engine: dynamics and renderer over a block of worlds."""

@@ -1,0 +1,1 @@
+"""Rendering: from state to images."""

@@ -1,0 +1,1 @@
+"""Tasks: what the robots are to do."""

@@ -1,0 +1,163 @@
+"""Scene: what is in a world and never changes. Built once by a task, shared by all worlds and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleet_gym.world.cameras import Camera
+from fleet_gym.world.robots import RobotModel
+
+#: PyBullet's ``segmentation = body + ((link + 1) << 24)``; -1 where nothing was hit.
+BACKGROUND_SEGMENTATION = -1
+GROUND_BODY = 0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A primitive, centred on its body's origin, z up.
+
+    Attributes:
+        kind: ``"box"`` with size (length x, width y, height z), ``"cylinder"`` with size (radius, radius, height)
+            or ``"sphere"`` with size (radius, radius, radius); m.
+        size: three positive lengths, m.
+    """
+
+    kind: Literal["box", "cylinder", "sphere"]
+    size: tuple[float, float, float]
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("box", "cylinder", "sphere"):
+            raise ValueError(f"shape kind: expected 'box', 'cylinder' or 'sphere', got {self.kind!r}")
+        if len(self.size) != 3 or not all(np.isfinite(s) and s > 0 for s in self.size):
+            raise ValueError(f"shape size: expected three positive lengths in m, got {self.size!r}")
+
+    @property
+    def bounding_radius(self) -> float:
+        """Radius of the smallest vertical cylinder around the shape, m."""
+        return float(np.hypot(self.size[0], self.size[1]) / 2) if self.kind == "box" else float(self.size[0])
+
+    @property
+    def height(self) -> float:
+        """Extent along z, m."""
+        return float(self.size[2]) * (2.0 if self.kind == "sphere" else 1.0)
+
+
+@dataclass(frozen=True)
+class BodySpec:
+    """A body that is not a robot.
+
+    Attributes:
+        name: unique in its scene.
+        kind: ``"obstacle"`` (collides, never moves by itself), ``"free"`` (collides and is pushed; physics only) or
+            ``"marker"`` (drawn, never touched).
+        shape: its geometry.
+        color: RGBA in 0..1.
+        mass: kg, of free bodies.
+    """
+
+    name: str
+    kind: Literal["obstacle", "free", "marker"]
+    shape: Shape
+    color: tuple[float, float, float, float] = (0.5, 0.5, 0.5, 1.0)
+    mass: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("obstacle", "free", "marker"):
+            raise ValueError(f"body kind: expected 'obstacle', 'free' or 'marker', got {self.kind!r}")
+
+    @property
+    def collides(self) -> bool:
+        """Whether robots touch it."""
+        return self.kind != "marker"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Immutable and picklable description of one world; all worlds of an engine share it.
+
+    Whatever differs between worlds or changes later is in `FleetState`.
+
+    Attributes:
+        robots: one model per slot, the same in all worlds.
+        bodies: obstacles, free bodies and markers.
+        arena_size: side of the square arena, m, centred on the world's origin.
+        cameras: the cameras of every world.
+    """
+
+    robots: tuple[RobotModel, ...]
+    bodies: tuple[BodySpec, ...] = ()
+    arena_size: float = 10.0
+    cameras: tuple[Camera, ...] = ()
+
+    @property
+    def num_robots(self) -> int:
+        """R, robots per world."""
+        return len(self.robots)
+
+    @property
+    def num_bodies(self) -> int:
+        """B, other bodies per world."""
+        return len(self.bodies)
+
+    @property
+    def max_joints(self) -> int:
+        """J, the largest number of movable joints of a robot (state arrays are padded to it)."""
+        return max((robot.num_joints for robot in self.robots), default=0)
+
+    @property
+    def action_size(self) -> int:
+        """A, the largest number of command channels of a robot."""
+        return max((len(robot.command_limits) for robot in self.robots), default=0)
+
+    @property
+    def footprint_radius(self) -> NDArray[np.float64]:
+        """(R,) radii of the robots' circular footprints about the root link's origin, m."""
+        return np.array([robot.footprint_radius for robot in self.robots], dtype=np.float64)
+
+    def robot_segmentation_id(self, robot: int) -> int:
+        """Body number of a robot in segmentation images: the ground is 0, robots follow from 1."""
+        return GROUND_BODY + 1 + robot
+
+    def body_segmentation_id(self, body: int) -> int:
+        """Body number of another body in segmentation images: they follow the robots."""
+        return GROUND_BODY + 1 + self.num_robots + body
+
+
+class SceneBuilder:
+    """Collects what a task puts into the world; `build` freezes it."""
+
+    def __init__(self, robots: Sequence[RobotModel], cameras: Sequence[Camera] = ()) -> None:
+        self.robots = tuple(robots)
+        self.cameras = tuple(cameras)
+        self.arena_size = 10.0
+        self._bodies: list[BodySpec] = []
+
+    def add_body(self, body: BodySpec) -> int:
+        """Adds a body and returns its index into the state's ``body_*`` arrays.
+
+        Raises:
+            ValueError: when the name is taken.
+        """
+        if any(other.name == body.name for other in self._bodies):
+            raise ValueError(f"body name: expected a new name, got {body.name!r} twice")
+        self._bodies.append(body)
+        return len(self._bodies) - 1
+
+    def set_arena_size(self, side: float) -> None:
+        """Sets the side of the square arena, m.
+
+        Raises:
+            ValueError: when it is not a positive finite length.
+        """
+        if not (np.isfinite(side) and side > 0):
+            raise ValueError(f"arena_size: expected a positive length in m, got {side!r}")
+        self.arena_size = float(side)
+
+    def build(self) -> Scene:
+        """Returns the finished scene."""
+        return Scene(self.robots, tuple(self._bodies), self.arena_size, self.cameras)
