@@ -1,0 +1,64 @@
+# The project's commands; `make help` lists them. Each installs what it needs into $(VENV) first, once.
+#
+#   PYTHON=python3.10      interpreter for a new $(VENV); default: the first fit of python3.11, python3.10, python3
+#   VENV=.venv             where everything is installed
+#   DEMO_ARGS=             options for `fleet-gym demo`, e.g. DEMO_ARGS="--dynamics physics"
+#   PYTEST_ARGS=           options for pytest, e.g. PYTEST_ARGS="-x tests/video"
+
+VENV ?= .venv
+PYTHON ?=
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+# One file stays on one worker: module fixtures compile, load URDFs and encode only once.
+PYTEST_WORKERS ?= -n 2 --dist loadfile
+
+BIN := $(VENV)/bin
+INSTALL := sh scripts/pip_install.sh $(BIN)/python
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-integrations lint docs bench clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | \
+		while IFS='|' read -r target text; do printf '  make %-18s %s\n' "$$target" "$$text"; done
+
+demo: $(VENV)/.stamp-core ## drive a fleet to its goals; leaves videos and a memory report in fleet-gym-demo/
+	@$(BIN)/fleet-gym demo $(DEMO_ARGS)
+
+test: $(VENV)/.stamp-test ## run the tests (no root, no system packages)
+	$(BIN)/python -m pytest -q $(PYTEST_WORKERS) --ignore=tests/integration $(PYTEST_ARGS)
+
+test-integrations: $(VENV)/.stamp-test ## run the tests against fresh clones, browsers and trainers (as root: may apt-get)
+	@sh scripts/system_packages.sh
+	$(BIN)/python -m pytest -q tests/integration $(PYTEST_ARGS)
+
+lint: $(VENV)/.stamp-lint ## check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.stamp-docs ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: $(VENV)/.stamp-core ## run every benchmark, one after the other
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+clean: ## remove $(VENV) and everything built
+	rm -rf $(VENV) build dist site fleet-gym-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find fleet_gym tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.stamp-venv:
+	@python=$$(sh scripts/find_python.sh $(PYTHON)) && echo "creating $(VENV) with $$python" && "$$python" -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.stamp-core: pyproject.toml $(VENV)/.stamp-venv
+	@echo "installing fleet_gym into $(VENV)"
+	@$(INSTALL) -e .
+	@touch $@
+
+# .stamp-test, .stamp-lint, .stamp-docs: the extra of that name
+$(VENV)/.stamp-%: pyproject.toml $(VENV)/.stamp-venv
+	@echo "installing fleet_gym[$*] into $(VENV)"
+	@$(INSTALL) -e ".[$*]"
+	@touch $@
