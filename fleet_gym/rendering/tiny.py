@@ -1,0 +1,167 @@
+"""PyBullet's own software renderer: the reference picture, and the only one that knows every shape PyBullet knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.error import ClosedEnvironmentError
+from numpy.typing import NDArray
+
+from fleet_gym._pybullet import DirectClient, pybullet
+from fleet_gym.rendering.views import CameraView, camera_views, check_worlds
+from fleet_gym.world.cameras import Camera, projection_matrix, view_matrices
+from fleet_gym.world.forward_kinematics import FleetKinematics
+from fleet_gym.world.scene import GROUND_BODY, BodySpec, Scene
+from fleet_gym.world.state import FleetState
+
+# Beyond every far plane one would choose, and exact in float32.
+_HIDDEN_POSITION = (0.0, 0.0, -(2.0**20))
+_UPRIGHT = (0.0, 0.0, 0.0, 1.0)
+# TinyRenderer's depth buffer where nothing was hit: the largest float32 below 1.
+_BACKGROUND_DEPTH = np.float32(0.99999994)
+
+
+class TinyRenderer:
+    """Draws with PyBullet's TinyRenderer, from one render-only client re-posed to the world being drawn.
+
+    Args:
+        scene: what to draw; all its bodies are loaded once, here.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._kinematics = FleetKinematics(scene.robots)
+        self._client = DirectClient()
+        self._closed = False
+        p = pybullet()
+        loaded = [self._client.load_urdf("plane.urdf")]
+        loaded += [self._client.load_urdf(robot.urdf, useFixedBase=True) for robot in scene.robots]
+        self._robots = loaded[1:]
+        self._bodies = [_load_body(self._client.id, body) for body in scene.bodies]
+        # Segmentation images carry PyBullet's body numbers, which count from 0 in loading order.
+        assert loaded + self._bodies == list(range(GROUND_BODY, GROUND_BODY + len(loaded) + len(self._bodies)))
+        self._inertial = [p.getDynamicsInfo(body, -1, physicsClientId=self._client.id)[3:5] for body in self._robots]
+        self._joints = [_movable_joints(self._client.id, body) for body in self._robots]
+
+    def render(
+        self,
+        state: FleetState,
+        worlds: NDArray[np.intp],
+        cameras: Sequence[Camera],
+        out: Mapping[str, NDArray[Any]],
+    ) -> None:
+        """Draws the given worlds through the given cameras into `out`; see `fleet_gym.rendering.base.Renderer`.
+
+        Raises:
+            ValueError: an output does not fit, a mount does not exist, or a pose to draw is not finite.
+            ClosedEnvironmentError: after `close`.
+        """
+        if self._closed:
+            raise ClosedEnvironmentError("TinyRenderer.render was called after close()")
+        indices = check_worlds(worlds, state.num_envs)
+        check_finite(state, indices)
+        frames = self._kinematics.frames(state, indices)
+        views = camera_views(cameras, frames, len(indices), self._scene.num_robots, out)
+        matrices = [(view, view_matrices(view.eye, view.axes), projection_matrix(view.camera)) for view in views]
+        for row, world in enumerate(indices):
+            self._pose(state, int(world))
+            for view, view_matrix, projection in matrices:
+                self._draw(view, row, view_matrix[row], projection)
+
+    def close(self) -> None:
+        """Closes the render-only client; calling it again does nothing."""
+        self._closed = True
+        self._client.close()
+
+    def _pose(self, state: FleetState, world: int) -> None:
+        p = pybullet()
+        client = self._client.id
+        for robot, body in enumerate(self._robots):
+            position, orientation = _HIDDEN_POSITION, _UPRIGHT
+            if state.active[world, robot]:
+                # PyBullet places the centre of mass, state holds the root link.
+                position, orientation = p.multiplyTransforms(
+                    state.position[world, robot], state.orientation[world, robot], *self._inertial[robot]
+                )
+            p.resetBasePositionAndOrientation(body, position, orientation, physicsClientId=client)
+            joints = self._joints[robot]
+            if joints:
+                values = [[q] for q in state.joint_position[world, robot, : len(joints)].tolist()]
+                p.resetJointStatesMultiDof(body, joints, values, physicsClientId=client)
+        for index, body in enumerate(self._bodies):
+            position, orientation = _HIDDEN_POSITION, _UPRIGHT
+            if state.body_active[world, index]:
+                position, orientation = state.body_position[world, index], state.body_orientation[world, index]
+            p.resetBasePositionAndOrientation(body, position, orientation, physicsClientId=client)
+
+    def _draw(
+        self, view: CameraView, row: int, view_matrix: NDArray[np.float64], projection: NDArray[np.float64]
+    ) -> None:
+        p = pybullet()
+        camera = view.camera
+        flags = p.ER_NO_SEGMENTATION_MASK
+        if view.segmentation is not None:
+            flags = p.ER_SEGMENTATION_MASK_OBJECT_AND_LINKINDEX
+        _, _, rgba, z, segmentation = p.getCameraImage(
+            camera.width,
+            camera.height,
+            viewMatrix=view_matrix.T.ravel().tolist(),
+            projectionMatrix=projection.T.ravel().tolist(),
+            shadow=0,
+            renderer=p.ER_TINY_RENDERER,
+            flags=flags,
+            physicsClientId=self._client.id,
+        )
+        if view.rgb is not None:
+            view.rgb[row] = rgba[..., :3]
+        if view.depth is not None:
+            view.depth[row] = metric_depth(z, camera.near, camera.far)
+        if view.segmentation is not None:
+            view.segmentation[row] = segmentation
+
+
+def metric_depth(z: NDArray[np.float32], near: float, far: float) -> NDArray[np.float64]:
+    """Turns PyBullet's depth buffer (0 at near, 1 at far) into m along the view axis, `far` where nothing was hit."""
+    depth = far * near / (far - (far - near) * z.astype(np.float64))
+    return np.where(z >= _BACKGROUND_DEPTH, far, depth)
+
+
+def check_finite(state: FleetState, worlds: NDArray[np.int64]) -> None:
+    """Refuses poses that are not numbers, of robots and bodies that are to be drawn.
+
+    Raises:
+        ValueError: naming the array, the world and the robot or body.
+    """
+    for name, shown in (
+        ("position", state.active),
+        ("orientation", state.active),
+        ("joint_position", state.active),
+        ("body_position", state.body_active),
+        ("body_orientation", state.body_active),
+    ):
+        bad = ~np.isfinite(getattr(state, name)[worlds]).all(axis=-1) & shown[worlds]
+        if bad.any():
+            row, index = np.argwhere(bad)[0]
+            value = getattr(state, name)[worlds[row], index]
+            raise ValueError(f"state.{name}[{worlds[row]}, {index}]: expected finite numbers, got {value}")
+
+
+def _movable_joints(client: int, body: int) -> list[int]:
+    p = pybullet()
+    kinds = [p.getJointInfo(body, j, physicsClientId=client)[2] for j in range(p.getNumJoints(body, client))]
+    return [j for j, kind in enumerate(kinds) if kind not in (p.JOINT_FIXED, p.JOINT_SPHERICAL)]
+
+
+def _load_body(client: int, body: BodySpec) -> int:
+    p = pybullet()
+    size = body.shape.size
+    if body.shape.kind == "box":
+        shape = {"shapeType": p.GEOM_BOX, "halfExtents": [side / 2 for side in size]}
+    elif body.shape.kind == "cylinder":
+        shape = {"shapeType": p.GEOM_CYLINDER, "radius": size[0], "length": size[2]}
+    else:
+        shape = {"shapeType": p.GEOM_SPHERE, "radius": size[0]}
+    visual = p.createVisualShape(**shape, rgbaColor=body.color, physicsClientId=client)
+    return int(p.createMultiBody(baseVisualShapeIndex=visual, physicsClientId=client))
