@@ -72,7 +72,9 @@ class Task(Protocol):
         """
         ...
 
-    def observe(self, state: FleetState, worlds: NDArray[np.intp]) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
+    def observe(
+        self, state: FleetState, worlds: NDArray[np.intp]
+    ) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
         """Returns observation (n, R, D) float32 and infos (first axis n) of worlds that were just reset."""
         ...
 

@@ -1,0 +1,62 @@
+"""Fleets of simulated robots with cameras as a Gymnasium vector environment.
+
+Public names load when first used, so that importing the package is quick and prints nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.envs.registration import register
+
+if TYPE_CHECKING:
+    from fleet_gym.single_env import FleetEnv
+    from fleet_gym.vector_env import FleetVectorEnv
+    from fleet_gym.world.cameras import Camera
+    from fleet_gym.world.robots import RobotModel
+    from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
+    from fleet_gym.wrappers.memory_profiling import MemoryProfilingWrapper
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "Camera": "fleet_gym.world.cameras",
+    "CameraObsVideoRecorder": "fleet_gym.wrappers.camera_obs_video_recorder",
+    "FleetEnv": "fleet_gym.single_env",
+    "FleetVectorEnv": "fleet_gym.vector_env",
+    "MemoryProfilingWrapper": "fleet_gym.wrappers.memory_profiling",
+    "RobotModel": "fleet_gym.world.robots",
+}
+_COMING = ("MultiRobotSimulationCore", "TimeProfilingWrapper")
+
+__all__ = [
+    "Camera",
+    "CameraObsVideoRecorder",
+    "FleetEnv",
+    "FleetVectorEnv",
+    "MemoryProfilingWrapper",
+    "RobotModel",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = getattr(importlib.import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
+    if name in _COMING:
+        raise ImportError(f"fleet_gym.{name} is not part of version {__version__}")
+    raise AttributeError(f"module 'fleet_gym' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])
+
+
+register(
+    id="FleetGym/Navigation-v0",
+    entry_point="fleet_gym.single_env:FleetEnv",
+    vector_entry_point="fleet_gym.vector_env:FleetVectorEnv",
+    max_episode_steps=200,
+)

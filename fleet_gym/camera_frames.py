@@ -1,0 +1,109 @@
+"""Camera images of an observation: who is drawn when, and arrays nobody else holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from fleet_gym.engine import FrameRequest
+from fleet_gym.world.cameras import Camera
+
+_DTYPES: dict[str, Any] = {"rgb": np.uint8, "depth": np.float32, "segmentation": np.int32}
+
+Images = dict[str, NDArray[Any]]
+
+
+def allocate_images(cameras: Sequence[Camera], num_worlds: int) -> Images:
+    """Returns an uninitialised array for each image of each camera: (n, H, W, 3) uint8, (n, H, W) otherwise."""
+    return {
+        key: np.empty(
+            (num_worlds, camera.height, camera.width, *((3,) if modality == "rgb" else ())), dtype=_DTYPES[modality]
+        )
+        for camera in cameras
+        for key, modality in camera.keys
+    }
+
+
+def camera_space(cameras: Sequence[Camera]) -> spaces.Dict:
+    """Observation space of one world's cameras."""
+    boxes: dict[str, spaces.Space[Any]] = {}
+    for camera in cameras:
+        for key, modality in camera.keys:
+            shape = (camera.height, camera.width)
+            if modality == "rgb":
+                boxes[key] = spaces.Box(0, 255, (*shape, 3), np.uint8)
+            elif modality == "depth":
+                boxes[key] = spaces.Box(0.0, camera.far, shape, np.float32)
+            else:
+                boxes[key] = spaces.Box(-1, np.iinfo(np.int32).max, shape, np.int32)
+    return spaces.Dict(boxes)
+
+
+class CameraFrames:
+    """Requests the images of each step and assembles the observation.
+
+    Cameras with ``render_every`` above 1 are drawn in the first and last step of an episode and every so many steps
+    between; the last image is repeated otherwise. Every observation consists of new arrays.
+    """
+
+    def __init__(self, cameras: Sequence[Camera], num_envs: int) -> None:
+        self._cameras = tuple(cameras)
+        self._dense = tuple(camera for camera in cameras if camera.render_every == 1)
+        self._sparse = tuple(camera for camera in cameras if camera.render_every > 1)
+        self._last = allocate_images(self._sparse, num_envs)
+        self._all = np.arange(num_envs)
+
+    def request_step(self, steps: NDArray[np.int64], fresh: NDArray[np.bool_] | None = None) -> list[FrameRequest]:
+        """Requests the images of all worlds that are due.
+
+        Args:
+            steps: (E,) control steps since each episode's start.
+            fresh: (E,) worlds to be drawn by sparse cameras; None: those that are due by `steps`.
+        """
+        requests = [FrameRequest(self._all, self._dense, allocate_images(self._dense, len(self._all)))]
+        for camera in self._sparse:
+            due = np.flatnonzero(steps % camera.render_every == 0 if fresh is None else fresh)
+            requests.append(FrameRequest(due, (camera,), allocate_images((camera,), len(due))))
+        return requests
+
+    def request_worlds(self, worlds: NDArray[np.intp]) -> FrameRequest:
+        """Requests all images of some worlds."""
+        return FrameRequest(worlds, self._cameras, allocate_images(self._cameras, len(worlds)))
+
+    def request_last(self, ended: NDArray[np.intp], steps: NDArray[np.int64]) -> list[FrameRequest]:
+        """Requests last images of episodes that sparse cameras would have missed."""
+        requests = []
+        for camera in self._sparse:
+            missed = ended[steps[ended] % camera.render_every != 0]
+            requests.append(FrameRequest(missed, (camera,), allocate_images((camera,), len(missed))))
+        return requests
+
+    def assemble(self, requests: Sequence[FrameRequest]) -> Images:
+        """Returns the observation's images once the requests of `request_step` are drawn."""
+        self._keep(requests[1:])
+        return {**requests[0].out, **{key: images.copy() for key, images in self._last.items()}}
+
+    def overwrite(self, images: Images, requests: Sequence[FrameRequest]) -> None:
+        """Puts drawn rows into an observation's images."""
+        self._keep(requests)
+        for request in requests:
+            for key, rows in request.out.items():
+                images[key][request.worlds] = rows
+
+    def _keep(self, requests: Sequence[FrameRequest]) -> None:
+        for request in requests:
+            for key, rows in request.out.items():
+                if key in self._last:
+                    self._last[key][request.worlds] = rows
+
+
+def rows_of(observation: Mapping[str, Any], world: int) -> dict[str, Any]:
+    """Returns a copy of one world's part of a batched observation."""
+    return {
+        key: rows_of(value, world) if isinstance(value, Mapping) else value[world].copy()
+        for key, value in observation.items()
+    }
