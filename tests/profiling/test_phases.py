@@ -1,0 +1,98 @@
+"""Phases: charged to the innermost name, to the clock bound to the thread, to nobody otherwise."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from fleet_gym.profiling import phases
+from fleet_gym.profiling.phases import NO_PHASE, PhaseClock, phase
+
+
+class Time:
+    """A clock that moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
+    monkeypatch.setattr(phases, "perf_counter", clock)
+    return clock
+
+
+def nonzero(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in seconds.items() if value}
+
+
+def test_without_a_bound_clock_a_phase_is_the_shared_no_op():
+    assert phase("render") is NO_PHASE
+    PhaseClock()
+    assert phase("render") is NO_PHASE
+    with phase("render"):
+        pass
+
+
+def test_every_moment_counts_once_for_the_innermost_phase(time):
+    clock = PhaseClock()
+    time.now += 1
+    with clock.bound("other"):
+        time.now += 2
+        with phase("dynamics"):
+            time.now += 4
+            with phase("render"):
+                time.now += 8
+            time.now += 16
+        time.now += 32
+    time.now += 64
+    assert clock.take() == {"outside": 65, "other": 34, "dynamics": 20, "render": 8}
+    assert nonzero(clock.take()) == {}
+
+
+def test_a_phase_ended_by_an_exception_is_ended(time):
+    clock = PhaseClock()
+    with pytest.raises(KeyError), clock.bound("other"), phase("task"):
+        time.now += 1
+        raise KeyError
+    assert phase("task") is NO_PHASE
+    time.now += 2
+    assert nonzero(clock.take()) == {"task": 1, "outside": 2}
+
+
+def test_a_running_phase_is_taken_so_far(time):
+    clock = PhaseClock()
+    with clock.phase("policy"):
+        time.now += 1
+        assert nonzero(clock.take()) == {"policy": 1}
+        time.now += 2
+    assert nonzero(clock.take()) == {"policy": 2}
+
+
+def test_another_threads_phases_are_not_charged(time):
+    clock = PhaseClock()
+    seen: list[object] = []
+    with clock.bound("other"):
+        thread = threading.Thread(target=lambda: seen.append(phase("render")))
+        thread.start()
+        thread.join()
+    assert seen == [NO_PHASE]
+
+
+def test_a_clock_around_another_is_told_its_phases(time):
+    inner, outer = PhaseClock(), PhaseClock()
+    with outer.bound("other"):
+        time.now += 1
+        with inner.bound("other"):
+            time.now += 2
+            with phase("dynamics"):
+                time.now += 4
+        with phase("record"):
+            time.now += 8
+    assert nonzero(inner.take()) == {"outside": 9, "other": 2, "dynamics": 4}
+    assert nonzero(outer.take()) == {"other": 3, "dynamics": 4, "record": 8}
