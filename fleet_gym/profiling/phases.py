@@ -156,4 +156,4 @@ class _Bound:
         if self._previous is not None:
             for name, seconds in self._clock._seconds().items():
                 if name != self._phase.name and (gained := seconds - self._before.get(name, 0.0)):
-    elf._previous._move(name, gained)
+                    self._previous._move(name, gained)

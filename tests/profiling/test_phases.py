@@ -57,9 +57,14 @@ def test_every_moment_counts_once_for_the_innermost_phase(time):
 
 def test_a_phase_ended_by_an_exception_is_ended(time):
     clock = PhaseClock()
-    with pytest.raises(KeyError), clock.bound("other"), phase("task"):
-        time.now += 1
-        raise KeyError
+
+    def fail() -> None:
+        with clock.bound("other"), phase("task"):
+            time.now += 1
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert phase("task") is NO_PHASE
     time.now += 2
     assert nonzero(clock.take()) == {"task": 1, "outside": 2}
