@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar, cast
 
 import numba
 
+_F = TypeVar("_F", bound=Callable[..., object])
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+
+def compiled(function: _F) -> _F:
     """Compiles `function` with numba: nogil, cached on disk when a cache folder is writable.
 
     No ``fastmath``: results must not depend on how LLVM groups a sum. numba raises at decoration time when it finds
     no writable cache folder (a read-only install without ``NUMBA_CACHE_DIR``); the loop is then compiled per process.
     """
     try:
-        return numba.njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+        return cast(_F, numba.njit(nogil=True, cache=True)(function))
     except RuntimeError:
-        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+        return cast(_F, numba.njit(nogil=True)(function))

@@ -53,14 +53,15 @@ class FleetEnv(gym.Env[dict[str, Any], NDArray[Any]]):
         observation, reward, terminated, truncated, infos = self._fleet.step(array[None])
         return _first(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first_info(infos)
 
-    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override] # narrower than gymnasium's
+    def render(self) -> NDArray[np.uint8] | None:
         """Draws the world: (480, 640, 3) uint8; see `FleetVectorEnv.render`."""
         frames = self._fleet.render()
         return None if frames is None else frames[0]
 
     def render_cameras(self, cameras: Any = None, *, final: bool = False) -> dict[str, NDArray[Any]]:
         """Draws through the given cameras (all by default): key -> image. See `FleetVectorEnv.render_cameras`."""
-        return _first(self._fleet.render_cameras(None, cameras, final=final))
+        images = self._fleet.render_cameras(None, cameras, final=final)
+        return {key: image[0] for key, image in images.items()}
 
     def close(self) -> None:
         """Frees what the env holds; calling it again does nothing."""

@@ -66,7 +66,7 @@ def checked_reset_mask(options: Mapping[str, Any] | None, num_envs: int) -> NDAr
         TypeError: for a mask that is not a NumPy bool array.
         ValueError: for another shape or no True.
     """
-    if options is None or options.get("reset_mask") is None:
+    if options is None or "reset_mask" not in options:
         return np.ones(num_envs, dtype=np.bool_)
     mask = options["reset_mask"]
     if not isinstance(mask, np.ndarray):
@@ -77,7 +77,7 @@ def checked_reset_mask(options: Mapping[str, Any] | None, num_envs: int) -> NDAr
         raise ValueError(f"reset_mask: expected shape ({num_envs},), got {mask.shape}")
     if not mask.any():
         raise ValueError("reset_mask: expected at least one True, got none")
-    return mask.copy()
+    return np.array(mask, dtype=np.bool_)
 
 
 def checked_worlds(env_indices: Sequence[int] | None, num_envs: int) -> NDArray[np.intp]:

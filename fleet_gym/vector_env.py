@@ -133,7 +133,7 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         self._seeds = EpisodeSeeds(self.num_envs)
         self._steps = np.zeros(self.num_envs, dtype=np.int64)
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
-        self._last_state = np.zeros(self.observation_space["state"].shape, dtype=np.float32)
+        self._last_state = np.zeros((self.num_envs, self.num_robots, len(self.task.observation_low)), dtype=np.float32)
         self._last_infos: dict[str, NDArray[Any]] = {}
 
     def _build_scene(self, robots: tuple[RobotModel, ...], cameras: tuple[Camera, ...]) -> Scene:
@@ -244,7 +244,7 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         if (self._seeds.index < 0).any():
             raise ResetNeeded("step: expected reset() before the first step")
         if self.autoreset_mode is AutoresetMode.NEXT_STEP:
-            return self._ended.copy()
+            return np.array(self._ended)
         if self.autoreset_mode is AutoresetMode.DISABLED and self._ended.any():
             raise ResetNeeded(
                 f"step: expected reset(options={{'reset_mask': ...}}) of worlds that have ended, "
@@ -274,7 +274,7 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         observation = self._observation(state, images)
         final_obs = np.full(self.num_envs, None, dtype=object)
         for world in worlds:
-            final_obs[world] = rows_of(observation, world)
+            final_obs[world] = rows_of(observation, int(world))
         final_info: Infos = {}
         for key, value in infos.items():
             final_info[key] = np.zeros_like(value)
@@ -382,13 +382,13 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         """The simulation's state itself, not a copy: read it, do not write it."""
         return self._engine.state
 
-    @property  # type: ignore[override] # a tuple, one generator per world, as SyncVectorEnv has it
-    def np_random(self) -> tuple[np.random.Generator, ...]:
+    @property  # type: ignore[misc] # a tuple, one generator per world, as SyncVectorEnv has it
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """Each world's generator."""
         return tuple(self._seeds.generators)
 
-    @property  # type: ignore[override]
-    def np_random_seed(self) -> tuple[int, ...]:
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
         """Seed of each world's current episode, -1 before the first reset."""
         return tuple(int(seed) for seed in self._seeds.seed)
 

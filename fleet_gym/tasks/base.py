@@ -41,15 +41,24 @@ class Task(Protocol):
 
     Attributes:
         needs: names of optional state arrays it reads; nothing else optional is filled.
-        state_layout: name -> columns of the observation's last axis.
-        observation_low: (D,) float32 lower bounds of the columns.
-        observation_high: (D,) float32 upper bounds.
     """
 
     needs: frozenset[str]
-    state_layout: Mapping[str, slice]
-    observation_low: NDArray[np.float32]
-    observation_high: NDArray[np.float32]
+
+    @property
+    def state_layout(self) -> Mapping[str, slice]:
+        """Name -> columns of the observation's last axis, once bound."""
+        ...
+
+    @property
+    def observation_low(self) -> NDArray[np.float32]:
+        """(D,) lower bounds of the columns, once bound."""
+        ...
+
+    @property
+    def observation_high(self) -> NDArray[np.float32]:
+        """(D,) upper bounds of the columns, once bound."""
+        ...
 
     def build(self, builder: SceneBuilder) -> None:
         """Puts arena, obstacles and markers into the scene. Called once, first.

@@ -207,7 +207,7 @@ class Navigation:
         progress = np.where(fresh, 0.0, self._previous_distance - distance)
         near = distance <= self.goal_radius
         fallen = _fallen(state)
-        success = near.all(axis=1) & ~fallen.any(axis=1)
+        success = np.asarray(near.all(axis=1) & ~fallen.any(axis=1))
         robot_reward = (
             self.progress_weight * progress
             + self.goal_bonus * (near & ~self._arrived)
@@ -218,7 +218,7 @@ class Navigation:
         self._arrived |= near
         self._previous_distance[:] = distance
         self._num_collisions += state.collision_starts
-        terminated = success | fallen.any(axis=1)
+        terminated = np.asarray(success | fallen.any(axis=1))
         if self.terminate_on_collision:
             terminated |= state.in_collision.any(axis=1)
         infos = {

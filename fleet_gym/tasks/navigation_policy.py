@@ -90,4 +90,4 @@ class GoToGoalPolicy:
             sideways = np.stack((-unit[..., 1], unit[..., 0]), axis=-1)
             push = _REPULSION * unit + _SWIRL * closing[..., None] * sideways
             direction = direction + np.sum(strength[..., None] * push, axis=-2)
-        return direction
+        return np.asarray(direction)
