@@ -1,0 +1,360 @@
+"""The videos that are being made: at most one per environment at a time, from all its cameras."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleet_gym.video.episode_files import EpisodeVideoName
+from fleet_gym.video.episode_log import EpisodeRecord, VideoFile, append_episode, check_columns
+from fleet_gym.video.episode_tracker import BoolArray
+from fleet_gym.video.errors import VideoEncodeError
+from fleet_gym.video.frames import CameraSpec, FrameBatch, FrameFormat
+from fleet_gym.video.infos import SUCCESS_KEYS, last_info, success_of
+from fleet_gym.video.retention import Retention
+from fleet_gym.video.writers import Outcome, StreamRequest, StreamResult, VideoBackend
+
+logger = logging.getLogger("fleet_gym.video")
+
+
+@dataclass(frozen=True)
+class RecordingOptions:
+    """What a recording is told by its recorder.
+
+    Attributes:
+        folder: of the videos.
+        prefix: of the file names.
+        fps: of the videos, stride already taken into account.
+        save_partial: keep episodes that did not end by themselves.
+        envs: (E,) bool, which environments are recorded.
+        episode_trigger: asked with (env, episode) at each episode's first frame; None records every episode unless
+            there is a step trigger.
+        step_trigger: asked with the number of vector steps made; True begins a clip in every environment.
+        video_length: frames at most, None for whole episodes.
+        keep: asked with the record of an ended episode whether its videos stay.
+        retention: deletes the oldest videos.
+        stride: every how many steps a frame is taken; the last one always is.
+        formats: camera -> how to read its images; the entry None is for all others.
+        columns: user's columns of the log, called with the record.
+        run_id: of the recorder.
+    """
+
+    folder: Path
+    prefix: str
+    fps: Fraction
+    save_partial: bool
+    envs: NDArray[np.bool_]
+    episode_trigger: Callable[[int, int], bool] | None
+    step_trigger: Callable[[int], bool] | None
+    video_length: int | None
+    keep: Callable[[EpisodeRecord], bool] | None
+    retention: Retention
+    stride: int
+    formats: Mapping[str | None, FrameFormat]
+    columns: Callable[[EpisodeRecord], Mapping[str, Any]] | None
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+
+@dataclass
+class _Clip:
+    record: EpisodeRecord
+    files: dict[int, VideoFile] = field(default_factory=dict)
+    waiting: set[int] = field(default_factory=set)
+    finished: bool = False  # its streams were told to end
+    complete: bool = False  # its record says how the episode ended
+    paths: list[tuple[Path, int | None]] = field(default_factory=list)
+
+
+class Clips:
+    """Opens, feeds and ends the streams of E environments.
+
+    A clip's first frame is held back until its episode has a step, so that an episode without one leaves no file.
+
+    Attributes:
+        held: (E,) bool, a clip is prepared but not open.
+        holding: (E,) bool, its first frame is here.
+        open: (E,) bool, a clip takes frames.
+        first_step: (E,) int64, step of the episode at which the clip begins.
+    """
+
+    def __init__(
+        self,
+        options: RecordingOptions,
+        num_envs: int,
+        specs: Mapping[str, CameraSpec],
+        make_backend: Callable[[int], VideoBackend],
+    ) -> None:
+        """Makes none yet.
+
+        Args:
+            options: what to record.
+            num_envs: E.
+            specs: of the cameras, filled by the caller before frames come.
+            make_backend: called once, with the number of streams, when the first clip is opened.
+        """
+        self._options = options
+        self._specs = specs
+        self._make_backend = make_backend
+        self._backend: VideoBackend | None = None
+        self.held = np.zeros(num_envs, dtype=np.bool_)
+        self.holding = np.zeros(num_envs, dtype=np.bool_)
+        self.open = np.zeros(num_envs, dtype=np.bool_)
+        self.first_step = np.zeros(num_envs, dtype=np.int64)
+        self._frames = np.zeros(num_envs, dtype=np.int64)
+        self._current: dict[int, _Clip] = {}
+        self._cut: dict[int, list[_Clip]] = {}
+        self._first: dict[str, NDArray[np.uint8]] = {}
+        self._slot = np.cumsum(options.envs) - 1  # row of an environment in _first
+        self._streams: dict[str, NDArray[np.int64]] = {}
+        self._clip_of: dict[int, _Clip] = {}
+        self._open_envs: NDArray[np.intp] | None = None
+        self._endings: list[tuple[int, Outcome]] = []
+        self._errors: list[VideoEncodeError] = []
+
+    @property
+    def held_any(self) -> bool:
+        """Whether any clip waits to be opened."""
+        return bool(self.held.any())
+
+    @property
+    def open_envs(self) -> NDArray[np.intp]:
+        """(n,) environments with an open clip, ascending."""
+        if self._open_envs is None:
+            self._open_envs = np.flatnonzero(self.open)
+        return self._open_envs
+
+    @property
+    def any(self) -> BoolArray:
+        """(E,) environments whose running episode has a clip, open or not."""
+        found = self.held | self.open
+        found[list(self._cut)] = True
+        return found
+
+    def prepare(self, env: int, record: EpisodeRecord, first_step: int, first_frame: bool) -> None:
+        """Prepares a clip.
+
+        Args:
+            env: whose.
+            record: of the episode, as far as it is known.
+            first_step: step of the episode at which the clip begins.
+            first_frame: whether its first frame will be handed to `hold`.
+        """
+        record.fps = str(self._options.fps)
+        record.run_id = self._options.run_id
+        self._current[env] = _Clip(record)
+        self.held[env] = True
+        self.holding[env] = not first_frame
+        self.first_step[env] = first_step
+        self._frames[env] = 0
+
+    def hold(self, batch: FrameBatch, envs: BoolArray) -> None:
+        """Keeps copies of the first frames of prepared clips."""
+        indices = np.flatnonzero(envs)
+        rows, slots = batch.rows(indices), self._slot[indices]
+        for camera, images in batch.images.items():
+            if camera not in self._first:
+                first = np.asarray(images[rows[0]])
+                self._first[camera] = np.empty((int(self._options.envs.sum()), *first.shape), dtype=np.uint8)
+            store = self._first[camera]
+            if isinstance(images, np.ndarray) and len(indices) == len(store) == len(images):
+                store[:] = images
+            else:
+                for row, slot in zip(rows, slots, strict=True):
+                    store[slot] = images[row]
+        self.holding |= envs
+        self._frames[indices] = 1
+
+    def start(self, envs: BoolArray) -> None:
+        """Opens prepared clips and writes their first frames.
+
+        Raises:
+            FileExistsError: with ``overwrite="error"``, when a video of that name is there; the clips are given up.
+        """
+        indices = np.flatnonzero(envs)
+        if not len(indices):
+            return
+        backend = self._get_backend()
+        keys = [(camera, env) for camera in self._specs for env in indices.tolist()]
+        try:
+            numbers = backend.open([self._request(camera, env) for camera, env in keys])
+        except OSError:
+            self.forget(envs)
+            raise
+        for (camera, env), number in zip(keys, numbers, strict=True):
+            clip, spec = self._current[env], self._specs[camera]
+            width, height = spec.width, spec.height
+            coded = (width + width % 2, height + height % 2)
+            clip.files[number] = VideoFile(camera, size=(width, height), coded_size=coded)
+            clip.waiting.add(number)
+            self._clip_of[number] = clip
+            self._streams[camera][env] = number
+        with_first = indices[self._frames[indices] > 0]
+        if len(with_first):
+            for camera, store in self._first.items():
+                backend.write(store, self._slot[with_first], self._streams[camera][with_first])
+        self.held[indices] = False
+        self.holding[indices] = False
+        self.open[indices] = True
+        self._open_envs = None
+
+    def write(self, batch: FrameBatch, envs: NDArray[np.intp]) -> None:
+        """Writes one more frame of each of the open clips of `envs` (n,)."""
+        backend = self._get_backend()
+        rows = batch.rows(envs)
+        for camera, images in batch.images.items():
+            backend.write(images, rows, self._streams[camera][envs])
+        self._frames[envs] += 1
+
+    def missing_last(self, envs: BoolArray) -> None:
+        """Notes that the last frame of the running episodes will not come."""
+        for env in np.flatnonzero(envs & self.open).tolist():
+            self._current[env].record.last_frame = "missing"
+
+    def cut(self) -> None:
+        """Ends clips that have reached the greatest length; their rows wait for the end of the episode."""
+        if self._options.video_length is None:
+            return
+        for env in np.flatnonzero(self.open & (self._frames >= self._options.video_length)).tolist():
+            clip = self._current.pop(env)
+            self._cut.setdefault(env, []).append(clip)
+            self._stop(env)
+            if self._options.keep is None:  # otherwise how the episode ends decides
+                self._finish(clip, "keep")
+
+    def end(self, ended: Mapping[int, Mapping[str, Any]], infos: Mapping[str, Any]) -> None:
+        """Ends the clips of episodes that are over.
+
+        Args:
+            ended: environment -> what to set in the record.
+            infos: of the ending step.
+        """
+        callbacks = self._options.keep is not None or self._options.columns is not None
+        for env, facts in ended.items():
+            clips = self._cut.pop(env, [])
+            whole = len(clips)
+            if self.open[env]:
+                clips.append(self._current[env])
+            info = last_info(infos, env, None if callbacks else SUCCESS_KEYS)
+            for position, clip in enumerate(clips):
+                record = clip.record
+                for name, value in facts.items():
+                    setattr(record, name, value)
+                record.info = info
+                record.success = success_of(info)
+                self._conclude(clip, cut_off=record.partial and position >= whole)
+            self.forget_env(env)
+
+    def forget(self, envs: BoolArray) -> None:
+        """Gives up clips that were prepared but have no frame beyond the first."""
+        for env in np.flatnonzero(envs & (self.held | self.open)).tolist():
+            self.forget_env(env)
+
+    def forget_env(self, env: int) -> None:
+        """Takes an environment as not being recorded."""
+        self._current.pop(env, None)
+        self._stop(env)
+
+    def settle(self, wait: bool = False, raise_errors: bool = True) -> None:
+        """Takes in what the encoders have to say: writes the rows of finished episodes.
+
+        Args:
+            wait: until every ended stream is settled.
+            raise_errors: otherwise they are kept for the next call.
+
+        Raises:
+            VideoEncodeError: when a stream failed; names the first if there are several.
+        """
+        if self._backend is not None:
+            if self._endings:
+                endings, self._endings = self._endings, []
+                self._backend.finish(endings)
+            for result in self._backend.collect(wait):
+                self._take(result)
+        if self._errors and raise_errors:
+            errors, self._errors = self._errors, []
+            if len(errors) == 1:
+                raise errors[0]
+            first, rest = errors[0], [f"env {e.env} {e.camera!r} episode {e.episode}" for e in errors[1:]]
+            listed = ", ".join(rest[:8]) + (", ..." if len(rest) > 8 else "")
+            reason = f"{first.reason} (and {len(rest)} other videos: {listed})"
+            raise VideoEncodeError(first.env, first.camera, first.episode, reason)
+
+    def close(self) -> None:
+        """Closes the backend."""
+        if self._backend is not None:
+            self._backend.close()
+
+    def _get_backend(self) -> VideoBackend:
+        if self._backend is None:
+            self._backend = self._make_backend(int(self._options.envs.sum()) * len(self._specs))
+            self._streams = {camera: np.full(len(self.held), -1, dtype=np.int64) for camera in self._specs}
+        return self._backend
+
+    def _request(self, camera: str, env: int) -> StreamRequest:
+        record, spec = self._current[env].record, self._specs[camera]
+        name = EpisodeVideoName(self._options.prefix, env, camera, record.episode, record.start_step)
+        comment = {"env": env, "camera": camera, "episode": record.episode, "size": [spec.width, spec.height]}
+        return StreamRequest(
+            name,
+            spec.width,
+            spec.height,
+            spec.pixel_format,
+            self._options.fps,
+            json.dumps({**comment, "run": record.run_id}),
+        )
+
+    def _stop(self, env: int) -> None:
+        self.held[env] = self.holding[env] = self.open[env] = False
+        self._open_envs = None
+
+    def _finish(self, clip: _Clip, outcome: Outcome) -> None:
+        if not clip.finished:
+            clip.finished = True
+            self._endings += [(stream, outcome) for stream in clip.files]
+
+    def _conclude(self, clip: _Clip, cut_off: bool) -> None:
+        outcome: Outcome = "partial" if cut_off else "keep"
+        keep = self._options.keep
+        if (cut_off and not self._options.save_partial) or (keep is not None and not keep(clip.record)):
+            outcome = "discard"
+        if self._options.columns is not None:
+            clip.record.columns = check_columns(self._options.columns(clip.record))
+        clip.complete = True
+        self._finish(clip, outcome)
+        self._log_if_done(clip)
+
+    def _take(self, result: StreamResult) -> None:
+        clip = self._clip_of[result.stream]
+        file = clip.files[result.stream]
+        if result.error is not None and file.error is None:
+            file.error = result.error
+            self._errors.append(VideoEncodeError(clip.record.env, file.camera, clip.record.episode, result.error))
+        if not result.ended:
+            return
+        del self._clip_of[result.stream]
+        file.frames, file.dropped, file.bytes = result.frames, result.dropped, result.bytes
+        if result.dropped:
+            logger.warning(
+                "env %d, camera %r, episode %d: %d of %d frames dropped, the encoder could not keep up",
+                clip.record.env, file.camera, clip.record.episode, result.dropped, result.dropped + result.frames,
+            )  # fmt: skip
+        if result.path is not None:
+            file.file = result.path.name
+            clip.paths.append((result.path, result.bytes))
+        clip.waiting.discard(result.stream)
+        self._log_if_done(clip)
+
+    def _log_if_done(self, clip: _Clip) -> None:
+        if clip.complete and not clip.waiting:
+            clip.record.files = [file for file in clip.files.values() if file.file or file.error]
+            append_episode(self._options.folder, clip.record.row())
+            self._options.retention.add(clip.paths)

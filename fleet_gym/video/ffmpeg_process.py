@@ -1,0 +1,149 @@
+"""An ffmpeg child that is fed frames: it cannot block its parent for ever, fail unseen, or be held by a fork."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleet_gym.video.forks import close_in_forks, forget
+
+_PIPE_BYTES = 1 << 20  # /proc/sys/fs/pipe-max-size of an unprivileged process
+_F_SETPIPE_SZ, _F_GETPIPE_SZ = 1031, 1032  # fcntl has these names from Python 3.10 on Linux only
+_FIONREAD = 0x541B
+# What ffmpeg returns after it finished its file because of SIGINT or SIGTERM (a Ctrl-C reaches the children too).
+_INTERRUPTED = 255
+
+
+def _reap(process: subprocess.Popen[bytes], owner: int) -> None:
+    if os.getpid() == owner and process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+class FfmpegProcess:
+    """Feeds raw frames to an ffmpeg through its standard input."""
+
+    def __init__(self, process: subprocess.Popen[bytes], timeout: float) -> None:
+        """Takes a running ffmpeg over.
+
+        Args:
+            process: with pipes as stdin and stderr.
+            timeout: seconds without progress after which it counts as stuck.
+        """
+        import fcntl
+
+        if process.stdin is None:
+            raise ValueError("process: expected one started with stdin=PIPE, got none")
+        self._process = process
+        self._timeout = timeout
+        self._stdin = process.stdin.fileno()
+        # More room lets a frame be handed over at once; without the right to it the default is kept.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._stdin, _F_SETPIPE_SZ, _PIPE_BYTES)
+        self._capacity = fcntl.fcntl(self._stdin, _F_GETPIPE_SZ)
+        os.set_blocking(self._stdin, False)
+        close_in_forks(self._stdin)
+        self._poll = select.poll()
+        self._poll.register(self._stdin, select.POLLOUT)
+        self._finalizer = weakref.finalize(self, _reap, process, os.getpid())
+
+    def write(self, frame: NDArray[np.uint8], drop: bool) -> bool:
+        """Writes a frame.
+
+        Args:
+            frame: made contiguous when it is not.
+            drop: leave the frame out when there is no room for it now.
+
+        Returns:
+            Whether it was written.
+
+        Raises:
+            OSError: when ffmpeg died.
+            TimeoutError: when ffmpeg took nothing for the time-out.
+        """
+        data = memoryview(np.ascontiguousarray(frame).data).cast("B")
+        if drop and self._pending() > max(0, self._capacity - len(data)):
+            return False
+        while len(data):
+            try:
+                written = os.write(self._stdin, data)
+            except BlockingIOError:
+                if not self._poll.poll(self._timeout * 1000):
+                    self.kill()
+                    raise TimeoutError(f"ffmpeg took no data for {self._timeout:g} s; it was killed") from None
+                continue
+            except BrokenPipeError:
+                raise OSError(self._death()) from None
+            data = data[written:]
+        return True
+
+    def end_input(self) -> None:
+        """Closes ffmpeg's standard input; calling it again does nothing."""
+        stdin = self._process.stdin
+        if stdin is not None and not stdin.closed:
+            forget(self._stdin)
+            stdin.close()
+
+    def wait(self) -> None:
+        """Waits until ffmpeg has finished its file.
+
+        Raises:
+            OSError: when it failed.
+            TimeoutError: when it was not done within the time-out.
+        """
+        self.end_input()
+        try:
+            code = self._process.wait(self._timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise TimeoutError(f"ffmpeg did not finish its file within {self._timeout:g} s; it was killed") from None
+        if code not in (0, _INTERRUPTED):
+            raise OSError(self._death())
+        self._release()
+
+    def kill(self) -> None:
+        """Ends ffmpeg at once; calling it again does nothing."""
+        self.end_input()
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._release()
+
+    def _pending(self) -> int:
+        import array
+        import fcntl
+
+        count = array.array("i", [0])
+        fcntl.ioctl(self._stdin, _FIONREAD, count)
+        return count[0]
+
+    def _death(self) -> str:
+        # A broken pipe may be seen a moment before the child can be waited for.
+        deadline = time.monotonic() + 5
+        while self._process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        code = self._process.poll()
+        said = self._said()
+        self.kill()
+        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
+        return f"ffmpeg {how}" + (f": {said}" if said else "")
+
+    def _said(self) -> str:
+        stderr: Any = self._process.stderr
+        if stderr is None or stderr.closed:
+            return ""
+        os.set_blocking(stderr.fileno(), False)
+        return (stderr.read(4096) or b"").decode(errors="replace").strip()
+
+    def _release(self) -> None:
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        self._finalizer.detach()

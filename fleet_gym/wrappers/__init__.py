@@ -1,0 +1,1 @@
+"""Wrappers for any Gymnasium vector environment: the camera recorder and the profilers."""

@@ -1,0 +1,539 @@
+import gc
+import logging
+import os
+import subprocess
+from fractions import Fraction
+from unittest.mock import MagicMock
+
+import av
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from fleet_gym.testing.coded_color_env import CodedColorVectorEnv, coded_color_envs, decode_color
+from fleet_gym.testing.frame_counting_writer import FrameCountingWriter
+from fleet_gym.video import VideoEncodeError, parse_episode_video_filename, read_episodes
+from fleet_gym.wrappers import camera_obs_video_recorder
+from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
+
+MODES = list(AutoresetMode)
+
+
+def make_env(kind, lengths, mode, **kwargs):
+    if kind == "native":
+        return CodedColorVectorEnv(lengths, autoreset_mode=mode, **kwargs)
+    cls = SyncVectorEnv if kind == "sync" else AsyncVectorEnv
+    return cls(coded_color_envs(lengths, **kwargs), autoreset_mode=mode)
+
+
+def run(recorder, steps, reset=True, seed=None):
+    """Steps a recorder as its autoreset mode wants it."""
+    if reset:
+        recorder.reset(seed=seed)
+    done = np.zeros(recorder.num_envs, dtype=bool)
+    actions = np.zeros((recorder.num_envs, 1), dtype=np.float32)
+    for _ in range(steps):
+        if recorder.autoreset_mode == AutoresetMode.DISABLED and done.any():
+            recorder.reset(options={"reset_mask": done.copy()})
+        _, _, terminated, truncated, _ = recorder.step(actions)
+        done = np.asarray(terminated) | np.asarray(truncated)
+
+
+def decode(path):
+    """Returns (env, episode, step) of every frame."""
+    with av.open(str(path)) as container:
+        return [decode_color(frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
+
+
+def videos(folder):
+    return {path.name: decode(path) for path in sorted(folder.glob("*.mp4"))}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["sync", "async", "native"])
+def test_every_file_is_t0_to_tT_of_one_episode(tmp_path, mode, kind):
+    lengths = [3, 5, 1]
+    recorder = CameraObsVideoRecorder(make_env(kind, lengths, mode), tmp_path)
+    run(recorder, 12)
+    recorder.close()
+    found = videos(tmp_path)
+    for name, frames in found.items():
+        parsed = parse_episode_video_filename(name)
+        assert frames == [(parsed.env, parsed.episode, t) for t in range(lengths[parsed.env] + 1)]
+        assert parsed.camera == "front"
+    cycle = 1 if mode == AutoresetMode.NEXT_STEP else 0  # a step is spent on the reset
+    expected = sum((12 + cycle) // (length + cycle) for length in lengths)
+    assert len(found) == expected
+    assert not list(tmp_path.glob("*.part"))
+    rows = read_episodes(tmp_path)
+    assert sorted(file["file"] for row in rows for file in row["files"]) == sorted(found)
+    for row in (row for row in rows if not row["interrupted"]):
+        length = lengths[row["env"]]
+        assert row["steps"] == length
+        assert row["return"] == length * (length + 1) / 2
+        assert row["terminated"] == (row["env"] % 2 == 0)
+        assert row["truncated"] == (row["env"] % 2 == 1)
+        assert row["success"] == (row["episode"] % 2 == 0)
+        assert row["files"][0]["frames"] == length + 1
+        assert row["files"][0]["bytes"] == (tmp_path / row["files"][0]["file"]).stat().st_size
+
+
+def test_every_camera_has_its_file(tmp_path):
+    cameras = {"front": (32, 48), "a/b": (16, 16), "a_b": (16, 32), "../x": (64, 16), "env1-y": (16, 16)}
+    recorder = CameraObsVideoRecorder(CodedColorVectorEnv([2, 2], cameras), tmp_path / "videos", "p")
+    run(recorder, 2)
+    recorder.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["videos"]
+    parsed = {}
+    for name, frames in videos(tmp_path / "videos").items():
+        name = parse_episode_video_filename(name)
+        parsed[name.env, name.camera] = frames
+    assert parsed == {(env, camera): [(env, 0, t) for t in range(3)] for env in range(2) for camera in cameras}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_explicit_reset_makes_the_episode_partial(tmp_path, mode):
+    recorder = CameraObsVideoRecorder(make_env("native", [5], mode), tmp_path / "dropped")
+    run(recorder, 2)
+    run(recorder, 5)
+    recorder.close()
+    assert videos(tmp_path / "dropped") == {"robot-cam-env0-front-episode-1.mp4": [(0, 1, t) for t in range(6)]}
+    rows = read_episodes(tmp_path / "dropped")
+    assert [(row["episode"], row["interrupted"], len(row["files"])) for row in rows] == [(0, True, 0), (1, False, 1)]
+
+    recorder = CameraObsVideoRecorder(make_env("native", [5], mode), tmp_path / "kept", save_partial_episodes=True)
+    run(recorder, 2)
+    run(recorder, 3)
+    recorder.close()
+    assert videos(tmp_path / "kept") == {
+        "robot-cam-env0-front-episode-0-partial.mp4": [(0, 0, t) for t in range(3)],
+        "robot-cam-env0-front-episode-1-partial.mp4": [(0, 1, t) for t in range(4)],
+    }
+
+
+def test_an_episode_without_a_step_leaves_nothing(tmp_path):
+    recorder = CameraObsVideoRecorder(make_env("native", [3, 3], MODES[0]), tmp_path, save_partial_episodes=True)
+    recorder.reset()
+    recorder.reset()
+    recorder.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stepping_before_a_reset_of_the_recorder(tmp_path):
+    env = make_env("sync", [4], AutoresetMode.NEXT_STEP)
+    env.reset()
+    recorder = CameraObsVideoRecorder(env, tmp_path)
+    run(recorder, 9, reset=False)
+    recorder.close()
+    assert videos(tmp_path) == {
+        "robot-cam-env0-front-episode-0.mp4": [(0, 0, t) for t in range(1, 5)],
+        "robot-cam-env0-front-episode-1.mp4": [(0, 1, t) for t in range(5)],
+    }
+    assert [row["first_frame"] for row in read_episodes(tmp_path)] == ["missing", "recorded"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_joining_in_the_ending_step_keeps_the_old_index(tmp_path, mode):
+    env = make_env("native", [1], mode)
+    env.reset()
+    recorder = CameraObsVideoRecorder(env, tmp_path)
+    run(recorder, 1, reset=False)
+    recorder.close()
+    assert videos(tmp_path) == {"robot-cam-env0-front-episode-0.mp4": [(0, 0, 1)]}
+
+
+def test_a_masked_reset_leaves_the_others_running(tmp_path):
+    recorder = CameraObsVideoRecorder(make_env("sync", [3, 6], AutoresetMode.DISABLED), tmp_path)
+    run(recorder, 6)
+    recorder.close()
+    assert videos(tmp_path) == {
+        "robot-cam-env0-front-episode-0.mp4": [(0, 0, t) for t in range(4)],
+        "robot-cam-env0-front-episode-1.mp4": [(0, 1, t) for t in range(4)],
+        "robot-cam-env1-front-episode-0.mp4": [(1, 0, t) for t in range(7)],
+    }
+
+
+def test_nothing_is_changed_on_the_way_through(tmp_path):
+    plain = make_env("sync", [3, 4], AutoresetMode.SAME_STEP)
+    recorder = CameraObsVideoRecorder(make_env("sync", [3, 4], AutoresetMode.SAME_STEP), tmp_path)
+    actions = np.zeros((2, 1), dtype=np.float32)
+    ours, theirs = [recorder.reset(seed=1)], [plain.reset(seed=1)]
+    for _ in range(5):
+        ours.append(recorder.step(actions))
+        theirs.append(plain.step(actions))
+    recorder.close()
+    for mine, other in zip(ours, theirs, strict=True):
+        assert data_equivalence(mine[:-1], other[:-1], exact=True)
+        assert mine[-1].keys() == other[-1].keys()
+
+
+class Tensor:
+    """Behaves like a torch tensor on a GPU: no NumPy before it came to the CPU."""
+
+    def __init__(self, array, on_cpu=False):
+        self.array, self.on_cpu = array, on_cpu
+        self.shape, self.dtype = array.shape, f"torch.{array.dtype}"
+
+    def __len__(self):
+        return len(self.array)
+
+    def __array__(self, *_, **__):
+        raise TypeError("can't convert device tensor to numpy")
+
+    def __or__(self, other):
+        return Tensor(self.array | other.array)
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return Tensor(self.array, on_cpu=True)
+
+    def numpy(self):
+        assert self.on_cpu
+        return self.array
+
+
+def test_torch_like_frames_and_flags(tmp_path):
+    env = CodedColorVectorEnv([3, 2], autoreset_mode=AutoresetMode.NEXT_STEP, convert=Tensor)
+    recorder = CameraObsVideoRecorder(env, tmp_path)
+    recorder.reset()
+    for _ in range(3):
+        recorder.step(np.zeros((2, 1)))
+    recorder.close()
+    assert videos(tmp_path) == {
+        "robot-cam-env0-front-episode-0.mp4": [(0, 0, t) for t in range(4)],
+        "robot-cam-env1-front-episode-0.mp4": [(1, 0, t) for t in range(3)],
+    }
+
+
+def test_same_step_without_a_final_observation_is_marked(tmp_path, caplog):
+    env = CodedColorVectorEnv([3], autoreset_mode=AutoresetMode.SAME_STEP, final_obs=False)
+    recorder = CameraObsVideoRecorder(env, tmp_path)
+    with caplog.at_level(logging.WARNING, "fleet_gym.video"):
+        run(recorder, 6)
+    recorder.close()
+    assert list(videos(tmp_path).values()) == [[(0, e, t) for t in range(3)] for e in range(2)]
+    assert [row["last_frame"] for row in read_episodes(tmp_path)] == ["missing"] * 2
+    assert len(caplog.records) == 1
+
+
+def test_a_raising_environment_leaves_no_encoder_and_its_own_exception(tmp_path):
+    env = SyncVectorEnv(coded_color_envs([9, 9], fail_at=4))
+    recorder = CameraObsVideoRecorder(env, tmp_path, save_partial_episodes=True)
+    with pytest.raises(RuntimeError, match="was told to fail in step 4"):
+        run(recorder, 5)
+    assert videos(tmp_path) == {
+        f"robot-cam-env{i}-front-episode-0-partial.mp4": [(i, 0, t) for t in range(4)] for i in range(2)
+    }
+    assert all(row["crashed"] for row in read_episodes(tmp_path))
+    recorder.close()
+    assert len(videos(tmp_path)) == 2
+
+
+def test_a_second_run_replaces_nothing(tmp_path):
+    for _ in range(3):
+        recorder = CameraObsVideoRecorder(make_env("native", [2], MODES[0]), tmp_path)
+        run(recorder, 2)
+        recorder.close()
+    names = [f"robot-cam-env0-front-episode-0{suffix}.mp4" for suffix in ("", "-run2", "-run3")]
+    assert list(videos(tmp_path)) == sorted(names)
+    assert [row["files"][0]["file"] for row in read_episodes(tmp_path)] == names
+
+
+def test_overwrite_error_and_replace(tmp_path):
+    recorder = CameraObsVideoRecorder(make_env("native", [2], MODES[0]), tmp_path)
+    run(recorder, 2)
+    recorder.close()
+    recorder = CameraObsVideoRecorder(make_env("native", [2], MODES[0]), tmp_path, overwrite="error")
+    with pytest.raises(FileExistsError, match="episode-0"):
+        run(recorder, 2)
+    recorder.close()
+    recorder = CameraObsVideoRecorder(make_env("native", [4], MODES[0]), tmp_path, overwrite="replace")
+    run(recorder, 4)
+    recorder.close()
+    assert videos(tmp_path) == {"robot-cam-env0-front-episode-0.mp4": [(0, 0, t) for t in range(5)]}
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("fps", [Fraction(30000, 1001), 12.5, Fraction(1, 3), 50, Fraction(1, 400)])
+def test_the_rate_is_stored_exactly(tmp_path, fps):
+    recorder = CameraObsVideoRecorder(make_env("native", [3], MODES[0]), tmp_path, fps=fps)
+    run(recorder, 3)
+    recorder.close()
+    with av.open(str(next(tmp_path.glob("*.mp4")))) as container:
+        stream = container.streams.video[0]
+        times = [frame.pts * stream.time_base for frame in container.decode(stream)]
+    assert times == [t / Fraction(fps) for t in range(4)]
+    assert read_episodes(tmp_path)[0]["fps"] == str(Fraction(fps))
+
+
+def test_the_rate_comes_from_the_metadata(tmp_path):
+    env = make_env("native", [3], MODES[0])
+    assert CameraObsVideoRecorder(env, tmp_path).fps == 10
+    env.metadata["render_fps"] = 1 / 0.03
+    assert CameraObsVideoRecorder(env, tmp_path).fps == Fraction(100, 3)
+    del env.metadata["render_fps"]
+    with pytest.raises(ValueError, match="render_fps"):
+        CameraObsVideoRecorder(env, tmp_path)
+
+
+@pytest.mark.parametrize("size", [(241, 321), (33, 48), (32, 47)])
+def test_odd_sizes_play_everywhere(tmp_path, size):
+    recorder = CameraObsVideoRecorder(CodedColorVectorEnv([2], {"front": size}), tmp_path)
+    run(recorder, 2)
+    recorder.close()
+    path = next(tmp_path.glob("*.mp4"))
+    with av.open(str(path)) as container:
+        context = container.streams.video[0].codec_context
+        assert context.pix_fmt == "yuv420p"
+        coded = (context.width, context.height)
+        frame = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    assert coded == (size[1] + size[1] % 2, size[0] + size[0] % 2)
+    assert decode_color(frame[: size[0], : size[1]]) == (0, 0, 0)
+    (file,) = read_episodes(tmp_path)[0]["files"]
+    assert (tuple(file["size"]), tuple(file["coded_size"])) == ((size[1], size[0]), coded)
+
+
+def top_level_boxes(path):
+    data, boxes = path.read_bytes(), []
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        size = int.from_bytes(data[8:16], "big") if size == 1 else size
+        boxes.append(data[4:8].decode())
+        data = data[size:]
+    return boxes
+
+
+def test_a_finished_file_is_an_ordinary_mp4(tmp_path):
+    recorder = CameraObsVideoRecorder(make_env("native", [70], MODES[0]), tmp_path)
+    run(recorder, 70)
+    recorder.close()
+    boxes = top_level_boxes(next(tmp_path.glob("*.mp4")))
+    assert boxes.count("moov") == 1
+    assert "moof" not in boxes
+
+
+def test_a_dead_encoder_is_named_and_the_others_go_on(tmp_path):
+    recorder = CameraObsVideoRecorder(make_env("native", [40, 40], MODES[0], cameras={"front": (256, 256)}), tmp_path)
+    run(recorder, 3)
+    children = sorted(children_of(os.getpid(), "ffmpeg"))
+    assert len(children) == 2
+    os.kill(children[0], 9)
+    with pytest.raises(VideoEncodeError, match=r"env 0, camera 'front', episode 0: .*signal 9") as caught:
+        run(recorder, 37, reset=False)
+    assert (caught.value.env, caught.value.camera, caught.value.episode) == (0, "front", 0)
+    run(recorder, 36, reset=False)
+    recorder.close()
+    found = videos(tmp_path)
+    assert found["robot-cam-env1-front-episode-0.mp4"] == [(1, 0, t % 32) for t in range(41)]
+    assert "robot-cam-env0-front-episode-0.mp4" not in found
+    rows = {(row["env"], row["episode"]): row["files"][0]["error"] for row in read_episodes(tmp_path)}
+    assert "signal 9" in rows[0, 0]
+    assert rows[1, 0] is None
+
+
+def children_of(pid, name):
+    output = subprocess.run(["ps", "-eo", "pid=,ppid=,comm="], capture_output=True, text=True, check=True).stdout
+    rows = (line.split(None, 2) for line in output.splitlines())
+    return [int(child) for child, parent, command in rows if int(parent) == pid and command.startswith(name)]
+
+
+class ModestVectorEnv:
+    """What `MagicMock(spec=VectorEnv)` offers at construction: num_envs and metadata, and calls that are recorded."""
+
+    def __new__(cls, steps):
+        env = MagicMock(spec=VectorEnv)
+        env.num_envs = 2
+        env.metadata = {"render_fps": 10}
+        frames = {"camera_obs": {"front": np.zeros((2, 8, 8, 3), dtype=np.uint8)}}
+        flags = np.zeros(2, dtype=bool)
+        env.reset.return_value = (frames, {})
+        env.step.side_effect = [(frames, np.zeros(2), flags | (t == steps - 1), flags, {}) for t in range(steps)]
+        return env
+
+
+def test_unit_tests_can_count_frames_by_patching(tmp_path, mocker):
+    writers = []
+
+    def make(*args, **kwargs):
+        writers.append(FrameCountingWriter(*args, **kwargs))
+        return writers[-1]
+
+    mocker.patch.object(camera_obs_video_recorder, "FFMPEG_VideoWriter", make)
+    recorder = CameraObsVideoRecorder(ModestVectorEnv(steps=4), tmp_path)
+    recorder.reset()
+    for _ in range(4):
+        recorder.step(None)
+    recorder.close()
+    assert [writer.frames_written for writer in writers] == [5, 5]
+    assert all(writer.closed and writer.size == (8, 8) and writer.fps == 10 for writer in writers)
+    names = [f"robot-cam-env{env}-front-episode-0.mp4" for env in range(2)]
+    assert [writer.filename for writer in writers] == [str(tmp_path / name) for name in names]
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_factory_is_handed_rgb_frames_and_its_failure_is_told(tmp_path):
+    class Picky(FrameCountingWriter):
+        def write_frame(self, frame):
+            assert frame.shape == (32, 48, 3)
+            assert frame.dtype == np.uint8
+            assert frame.flags.c_contiguous
+            super().write_frame(frame)
+            if self.frames_written == 3:
+                raise ConnectionError("the cloud is full")
+
+    recorder = CameraObsVideoRecorder(make_env("native", [5], MODES[0]), tmp_path, writer_factory=Picky)
+    with pytest.raises(VideoEncodeError, match="the cloud is full"):
+        run(recorder, 4)
+    recorder.close()
+
+
+def test_a_writer_that_writes_files_keeps_the_naming_rules(tmp_path):
+    class Textual(FrameCountingWriter):
+        def close(self):
+            super().close()
+            with open(self.filename, "w") as file:
+                file.write(str(self.frames_written))
+
+    for _ in range(2):
+        env = make_env("native", [2], MODES[0])
+        recorder = CameraObsVideoRecorder(env, tmp_path, save_partial_episodes=True, writer_factory=Textual)
+        run(recorder, 4)
+        recorder.close()
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.mp4")} == {
+        "robot-cam-env0-front-episode-0.mp4": "3",
+        "robot-cam-env0-front-episode-0-run2.mp4": "3",
+        "robot-cam-env0-front-episode-1-partial.mp4": "2",
+        "robot-cam-env0-front-episode-1-partial-run2.mp4": "2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"name_prefix": "a/b"}, ValueError, "name_prefix"),
+        ({"name_prefix": 3}, TypeError, "name_prefix"),
+        ({"fps": 0}, ValueError, "fps"),
+        ({"fps": float("nan")}, ValueError, "fps"),
+        ({"fps": True}, TypeError, "fps"),
+        ({"cameras": "front"}, TypeError, "cameras"),
+        ({"cameras": []}, ValueError, "cameras"),
+        ({"cameras": ["a", "a"]}, ValueError, "cameras"),
+        ({"env_indices": [2]}, ValueError, "env_indices"),
+        ({"env_indices": [0.5]}, TypeError, "env_indices"),
+        ({"frame_source": "eyes"}, ValueError, "frame_source"),
+        ({"camera_obs_key": 3}, TypeError, "camera_obs_key"),
+        ({"episode_trigger": 3}, TypeError, "episode_trigger"),
+        ({"episode_trigger": lambda a, b, c: True}, ValueError, "episode_trigger"),
+        ({"step_trigger": 3}, TypeError, "step_trigger"),
+        ({"video_length": 0}, ValueError, "video_length"),
+        ({"stride": 0}, ValueError, "stride"),
+        ({"stride": 1.5}, TypeError, "stride"),
+        ({"keep": True}, TypeError, "keep"),
+        ({"keep_last": 0}, ValueError, "keep_last"),
+        ({"max_disk_mb": -1}, ValueError, "max_disk_mb"),
+        ({"overwrite": "yes"}, ValueError, "overwrite"),
+        ({"backend": "gstreamer"}, ValueError, "backend"),
+        ({"encoder_timeout": 0}, ValueError, "encoder_timeout"),
+        ({"frame_formats": {"front": (0, 1)}}, TypeError, "frame_formats"),
+        ({"backend": "pool", "writer_factory": FrameCountingWriter}, ValueError, "writer_factory|backend"),
+    ],
+)
+def test_bad_arguments_are_named_and_nothing_is_written(tmp_path, arguments, error, message):
+    with pytest.raises(error, match=message):
+        CameraObsVideoRecorder(make_env("native", [2, 2], MODES[0]), tmp_path / "videos", **arguments)
+    assert not (tmp_path / "videos").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_told_at_construction(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        CameraObsVideoRecorder(make_env("native", [2], MODES[0]), tmp_path / "file")
+    with pytest.raises(OSError, match="nowhere"):
+        CameraObsVideoRecorder(make_env("native", [2], MODES[0]), "/proc/nowhere")
+
+
+def test_unknown_cameras_are_told_with_the_known_ones(tmp_path):
+    recorder = CameraObsVideoRecorder(make_env("native", [2], MODES[0]), tmp_path, cameras=["back"])
+    with pytest.raises(ValueError, match=r"\['front'\].*\['back'\]"):
+        recorder.reset()
+    recorder = CameraObsVideoRecorder(CodedColorVectorEnv([2], camera_obs=False), tmp_path)
+    with pytest.raises(ValueError, match="camera_obs"):
+        recorder.reset()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_frame_unlike_the_first_is_refused_before_it_is_written(tmp_path):
+    env = make_env("native", [9], MODES[0])
+    recorder = CameraObsVideoRecorder(env, tmp_path, save_partial_episodes=True)
+    run(recorder, 2)
+    env.convert = lambda array: array[:, :16] if array.ndim == 4 else array
+    with pytest.raises(ValueError, match=r"'front'.*\(32, 48, 3\) uint8.*\(16, 48, 3\) uint8"):
+        recorder.step(None)
+    recorder.close()
+    assert videos(tmp_path) == {"robot-cam-env0-front-episode-0-partial.mp4": [(0, 0, t) for t in range(3)]}
+
+
+def test_close_twice_and_use_after_close(tmp_path):
+    recorder = CameraObsVideoRecorder(make_env("native", [2], MODES[0]), tmp_path)
+    run(recorder, 1)
+    recorder.close()
+    recorder.close()
+    with pytest.raises(RuntimeError, match="open"):
+        recorder.step(None)
+
+
+def test_a_forgotten_recorder_leaves_no_encoder(tmp_path):
+    recorder = CameraObsVideoRecorder(make_env("native", [9], MODES[0]), tmp_path, save_partial_episodes=True)
+    run(recorder, 3)
+    assert children_of(os.getpid(), "ffmpeg")
+    del recorder
+    gc.collect()
+    assert not children_of(os.getpid(), "ffmpeg")
+    assert videos(tmp_path) == {"robot-cam-env0-front-episode-0-partial.mp4": [(0, 0, t) for t in range(4)]}
+
+
+def test_a_forked_child_holds_no_encoder(tmp_path):
+    recorder = CameraObsVideoRecorder(make_env("native", [9], MODES[0]), tmp_path, encoder_timeout=5)
+    run(recorder, 8)
+    release_reading, release_writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(release_writing)
+        os.read(release_reading, 1)  # until the parent's end is closed
+        os._exit(0)
+    os.close(release_reading)
+    try:
+        run(recorder, 1, reset=False)  # ends the episode: would wait for the child
+        assert len(videos(tmp_path)) == 1
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    finally:
+        os.close(release_writing)
+        os.waitpid(child, 0)
+    recorder.close()
+
+
+def test_lifetimes_leak_nothing(tmp_path):
+    def cycle(number):
+        recorder = CameraObsVideoRecorder(make_env("native", [3, 2], MODES[0]), tmp_path / str(number))
+        run(recorder, 5)
+        recorder.close()
+
+    cycle("warm-up")
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(10):
+        cycle(number)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not children_of(os.getpid(), "ffmpeg")
+
+
+def test_what_wrappers_forward(tmp_path):
+    env = make_env("native", [2], AutoresetMode.SAME_STEP)
+    recorder = CameraObsVideoRecorder(env, tmp_path)
+    assert recorder.autoreset_mode is AutoresetMode.SAME_STEP
+    assert not hasattr(recorder, "phase")
+    env.phase, env.last_profiling = "phase", {"step": 1}
+    assert recorder.phase == "phase"
+    assert recorder.last_profiling == {"step": 1}
