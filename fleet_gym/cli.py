@@ -56,7 +56,7 @@ class DemoLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps or prints one record's message."""
         line = self.format(record)
-        if line.startswith("[MEMORY]"):
+        if line.startswith("[MEMORY"):
             self.memory_lines.append(line)
         else:
             self.console.print(line, markup=False, soft_wrap=True)
