@@ -1,0 +1,305 @@
+"""Physics dynamics: wheels driven by motors on contact physics, one PyBullet client per world."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium.error import ClosedEnvironmentError
+from numpy.typing import NDArray
+
+from fleet_gym._validation import finite_float, one_of, positive_int
+from fleet_gym.dynamics.physics_frames import mass_centre_to_root, root_to_mass_centre
+from fleet_gym.dynamics.physics_world import (
+    SUBSTEPS_PER_SECOND,
+    PhysicsWorld,
+    body_reach,
+    plan_slot,
+    solids,
+)
+from fleet_gym.world.scene import Scene
+from fleet_gym.world.state import FleetState, WorldSample
+
+# A contact that comes back within this time is the same contact, s: wheels and bumpers rattle.
+_CONTACT_MEMORY = 0.1
+# Speed a body may gain from a collision within a control step and still be watched in time, m/s.
+_SHOVE = 1.0
+_GRAVITY = 9.81
+_NEVER = 2**31
+
+
+@dataclass(frozen=True)
+class PhysicsSnapshot:
+    """Copy of some worlds, made by `PhysicsDynamics.save`: plain arrays, picklable, tied to no client.
+
+    Attributes:
+        state: n rows of the public state.
+        motion: (n, M, 13) poses and velocities of what can move, centre-of-mass frame.
+        twist: (n, R, 2) last commands after acceleration limits.
+        since_contact: (n, R, K) control steps since each pair touched.
+    """
+
+    state: FleetState
+    motion: NDArray[np.float64]
+    twist: NDArray[np.float64]
+    since_contact: NDArray[np.int64]
+
+
+class PhysicsDynamics:
+    """`Dynamics` on PyBullet: velocity motors on wheels, 240 Hz substeps, gravity, friction and contact.
+
+    Acceleration limits bound the change of command per control step; motors are told once per control step. Robots may
+    slip, be pushed and fall. Bodies of kind ``"free"`` are pushed, ``"obstacle"`` never moves, ``"marker"`` is not in
+    the physics at all. Arms (``drive=None``) stand on a fixed base and hold their joints.
+
+    A reset is exact: the same sample followed by the same commands gives the same floats, whatever happened before and
+    whatever other worlds do.
+
+    Args:
+        scene: what is in each world; robots as `robot_model` returns them.
+        num_envs: E.
+        control_dt: s per control step, a whole number of 1/240 s.
+        collision_response: ``"stop"``; contact is physical here, so robots cannot pass through each other.
+
+    Raises:
+        ValueError: a bad argument, or a robot that lacks what physics needs. Clients already opened are closed.
+    """
+
+    def __init__(self, scene: Scene, num_envs: int, *, control_dt: float, collision_response: str = "stop") -> None:
+        count = positive_int("num_envs", num_envs)
+        self._substeps = substeps(control_dt)
+        one_of("collision_response", collision_response, ("stop", "report"))
+        if collision_response == "report":
+            raise ValueError(
+                "collision_response: expected 'stop' in physics dynamics, where contact is physical, got 'report' "
+                "(dynamics='kinematic' has it)"
+            )
+        self.control_dt = float(control_dt)
+        self.state = FleetState.allocate(count, scene)
+        self._slots = tuple(plan_slot(model) for model in scene.robots)
+        self.command_limits = np.zeros((scene.num_robots, scene.action_size))
+        self._largest_change = np.zeros((scene.num_robots, scene.action_size))
+        for robot, model in enumerate(scene.robots):
+            size = len(model.command_limits)
+            self.command_limits[robot, :size] = model.command_limits
+            acceleration = (model.max_acceleration, model.max_turn_acceleration)[:size]
+            self._largest_change[robot, :size] = np.multiply(acceleration, self.control_dt)
+        self._allocate(scene, count)
+        self._worlds: list[PhysicsWorld] = []
+        try:
+            for _ in range(count):
+                self._worlds.append(PhysicsWorld(scene, self._slots))
+            frames = [self._worlds[0].inertial_frame(robot) for robot in range(scene.num_robots)]
+        except BaseException:
+            self.close()
+            raise
+        self._local_position = np.array([position for position, _ in frames]).reshape(-1, 3)
+        self._local_orientation = np.array([orientation for _, orientation in frames]).reshape(-1, 4)
+
+    def _allocate(self, scene: Scene, num_envs: int) -> None:
+        robots = scene.num_robots
+        # Bodies of a client: robots, then what collides of the scene's bodies.
+        self._solids = np.array([i for i, spec in enumerate(scene.bodies) if spec.collides], dtype=np.intp)
+        free = [number for number, spec in enumerate(solids(scene)) if spec.kind == "free"]
+        self._mobile = np.array([i for i, slot in enumerate(self._slots) if not slot.is_static], dtype=np.intp)
+        self._free = self._solids[free]
+        self._moving = np.concatenate([self._mobile, robots + np.array(free, dtype=np.intp)])
+        self._rest_joints = np.zeros((robots, scene.max_joints))
+        for rest, slot in zip(self._rest_joints, self._slots, strict=True):
+            rest[: len(slot.geometry.movable)] = [slot.geometry.joints[i].rest_position for i in slot.geometry.movable]
+        self._reach = np.array(body_reach(scene, self._slots), dtype=np.float64)
+        self._motion = np.zeros((num_envs, len(self._moving), 13))
+        self._twist = np.zeros((num_envs, robots, scene.action_size))
+        self._contact_memory = max(1, math.ceil(_CONTACT_MEMORY / self.control_dt - 1e-9))
+        self._since_contact = np.full((num_envs, robots, len(self._reach)), _NEVER, dtype=np.int64)
+
+    def step(self, commands: NDArray[np.float64], active: NDArray[np.bool_]) -> None:
+        """Advances the active worlds by one control step, see `Dynamics.step`.
+
+        Raises:
+            ClosedEnvironmentError: after `close`.
+        """
+        self._require_open("step")
+        worlds = np.flatnonzero(active)
+        wanted = np.where(self.state.active[worlds, :, None], commands[worlds], 0.0)
+        last = self._twist[worlds]
+        self._twist[worlds] = np.clip(wanted, last - self._largest_change, last + self._largest_change)
+        near = self._pairs_in_reach(worlds)
+        for world, pairs in zip(worlds.tolist(), near, strict=True):
+            self._step_world(world, [(i, k) for i, k in np.argwhere(pairs).tolist()])
+        self._publish(worlds)
+
+    def reset(self, worlds: NDArray[np.intp], sample: WorldSample) -> None:
+        """Places worlds at rest, see `Dynamics.reset`: exact, and without contacts until the next step.
+
+        Joints start at zero, or where their limits come nearest to it.
+
+        Raises:
+            ClosedEnvironmentError: after `close`.
+        """
+        self._require_open("reset")
+        state = self.state
+        for name in ("position", "orientation", "active", "body_position", "body_orientation", "body_active"):
+            getattr(state, name)[worlds] = getattr(sample, name)
+        for array in (state.linear_velocity, state.angular_velocity, state.joint_velocity, self._twist):
+            array[worlds] = 0.0
+        state.joint_position[worlds] = self._rest_joints
+        state.in_collision[worlds] = False
+        state.collision_starts[worlds] = 0
+        self._since_contact[worlds] = _NEVER
+        motion = self._motion_from_state(worlds)
+        self._motion[worlds] = motion[:, self._moving]
+        for world, active, rows in zip(worlds.tolist(), self._solid_active(worlds), motion, strict=True):
+            self._worlds[world].place(active.tolist(), rows.tolist())
+
+    def save(self, worlds: NDArray[np.intp]) -> PhysicsSnapshot:
+        """Copies the given worlds.
+
+        Poses, velocities, joints and contact counts are kept, PyBullet's contact impulses of the last substep are not:
+        what follows a `restore` is always the same, to the last bit, but may part from what followed `save` by the
+        small difference those impulses make. Right after `reset` both agree exactly.
+        """
+        return PhysicsSnapshot(
+            self.state.take(worlds),
+            self._motion[worlds].copy(),
+            self._twist[worlds].copy(),
+            self._since_contact[worlds].copy(),
+        )
+
+    def restore(self, worlds: NDArray[np.intp], saved: PhysicsSnapshot) -> None:
+        """Brings back what `save` returned, also in other worlds or another instance of the same scene.
+
+        Raises:
+            ClosedEnvironmentError: after `close`.
+        """
+        self._require_open("restore")
+        self.state.put(worlds, saved.state)
+        self._motion[worlds] = saved.motion
+        self._twist[worlds] = saved.twist
+        self._since_contact[worlds] = saved.since_contact
+        motion = self._motion_from_state(worlds)
+        motion[:, self._moving] = saved.motion
+        for world, active, rows in zip(worlds.tolist(), self._solid_active(worlds), motion, strict=True):
+            joints = [self._joints(world, robot) for robot in range(len(self._slots))]
+            self._worlds[world].place(active.tolist(), rows.tolist(), joints)
+
+    def close(self) -> None:
+        """Closes all clients; calling it again does nothing. `state` stays readable."""
+        while self._worlds:
+            self._worlds.pop().close()
+
+    def _require_open(self, method: str) -> None:
+        if not self._worlds:
+            raise ClosedEnvironmentError(f"PhysicsDynamics.{method} was called after close()")
+
+    def _step_world(self, world: int, pairs: list[tuple[int, int]]) -> None:
+        simulation, state = self._worlds[world], self.state
+        for robot, twist in zip(self._mobile.tolist(), self._twist[world, self._mobile].tolist(), strict=True):
+            simulation.drive(robot, twist[0], twist[1])
+        touched = simulation.advance(self._substeps, pairs)
+        self._motion[world] = simulation.read_motion()
+        for robot, slot in enumerate(self._slots):
+            count = len(slot.geometry.movable)
+            if count and state.active[world, robot]:
+                positions, velocities = simulation.read_joints(robot)
+                state.joint_position[world, robot, :count] = positions
+                state.joint_velocity[world, robot, :count] = velocities
+        self._record_contacts(world, touched)
+
+    def _record_contacts(self, world: int, touched: list[tuple[int, int]]) -> None:
+        since, in_collision = self._since_contact[world], self.state.in_collision[world]
+        since += 1
+        in_collision[:] = False
+        starts = 0
+        for first, second in touched:
+            starts += int(since[first, second] > self._contact_memory)
+            since[first, second] = 0
+            in_collision[first] = True
+            if second < len(in_collision):
+                in_collision[second] = True
+        self.state.collision_starts[world] = starts
+
+    def _pairs_in_reach(self, worlds: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """(n, R, K) pairs that could touch within this step: asking PyBullet about the others would be a waste."""
+        state, dt = self.state, self.control_dt
+        robots = state.num_robots
+        centre = np.concatenate([state.position[worlds], state.body_position[worlds][:, self._solids]], axis=1)
+        speed = np.sqrt((self._motion[worlds, :, 7:10] ** 2).sum(axis=-1)).max(axis=1, initial=0.0)
+        approach = 2.0 * dt * (speed + _SHOVE + _GRAVITY * dt)
+        distance = np.sqrt(((centre[:, :robots, None] - centre[:, None]) ** 2).sum(axis=-1))
+        limit = self._reach[:robots, None] + self._reach + approach[:, None, None]
+        active = self._solid_active(worlds)
+        later = np.arange(robots)[:, None] < np.arange(len(self._reach))
+        return np.asarray((distance <= limit) & active[:, :robots, None] & active[:, None] & later)
+
+    def _solid_active(self, worlds: NDArray[np.intp]) -> NDArray[np.bool_]:
+        return np.concatenate([self.state.active[worlds], self.state.body_active[worlds][:, self._solids]], axis=1)
+
+    def _motion_from_state(self, worlds: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(n, K, 13) poses of all bodies of a client, centre-of-mass frame, at rest."""
+        state, robots = self.state, self.state.num_robots
+        motion = np.zeros((len(worlds), len(self._reach), 13))
+        motion[:, :robots, :3], motion[:, :robots, 3:7] = root_to_mass_centre(
+            state.position[worlds], state.orientation[worlds], self._local_position, self._local_orientation
+        )
+        motion[:, robots:, :3] = state.body_position[worlds][:, self._solids]
+        motion[:, robots:, 3:7] = state.body_orientation[worlds][:, self._solids]
+        return motion
+
+    def _joints(self, world: int, robot: int) -> tuple[list[float], list[float]]:
+        count = len(self._slots[robot].geometry.movable)
+        state = self.state
+        return state.joint_position[world, robot, :count].tolist(), state.joint_velocity[world, robot, :count].tolist()
+
+    def _publish(self, worlds: NDArray[np.intp]) -> None:
+        """Writes what PyBullet reported into the public state; rows of inactive robots and bodies stay as placed."""
+        state, mobile = self.state, self._mobile
+        motion = self._motion[worlds, : len(mobile)]
+        turn = motion[..., 10:]
+        position, orientation, velocity = mass_centre_to_root(
+            motion[..., :3],
+            motion[..., 3:7],
+            motion[..., 7:10],
+            turn,
+            self._local_position[mobile],
+            self._local_orientation[mobile],
+        )
+        shown = state.active[worlds][:, mobile]
+        _write(state.position, worlds, mobile, shown, position)
+        _write(state.orientation, worlds, mobile, shown, orientation)
+        _write(state.linear_velocity, worlds, mobile, shown, velocity)
+        _write(state.angular_velocity, worlds, mobile, shown, turn)
+        free = self._motion[worlds, len(mobile) :]
+        shown = state.body_active[worlds][:, self._free]
+        _write(state.body_position, worlds, self._free, shown, free[..., :3])
+        _write(state.body_orientation, worlds, self._free, shown, free[..., 3:7])
+
+
+def substeps(control_dt: float) -> int:
+    """Physics substeps in a control step.
+
+    Raises:
+        TypeError: when it is not a number.
+        ValueError: when it is not a whole number of 1/240 s, at least one.
+    """
+    value = finite_float("control_dt", control_dt, minimum=0.0, exclusive=True) * SUBSTEPS_PER_SECOND
+    count = round(value)
+    if count < 1 or abs(value - count) > 1e-6:
+        raise ValueError(
+            f"control_dt: expected a whole number of 1/{SUBSTEPS_PER_SECOND} s in physics dynamics, "
+            f"got {control_dt!r}; the nearest is {max(count, 1) / SUBSTEPS_PER_SECOND:.9g}"
+        )
+    return count
+
+
+def _write(
+    target: NDArray[np.float64],
+    worlds: NDArray[np.intp],
+    columns: NDArray[np.intp],
+    mask: NDArray[np.bool_],
+    values: NDArray[np.float64],
+) -> None:
+    """Sets ``target[worlds, columns]`` where `mask` (n, m) says so."""
+    rows = worlds[:, None]
+    target[rows, columns] = np.where(mask[..., None], values, target[rows, columns])
