@@ -188,7 +188,7 @@ def test_render_cameras_draws_the_worlds_asked_for_in_their_order():
     drawn = env.render_cameras([2, 0], ["front"])
     assert set(drawn) == {"front", "front_depth", "front_segmentation"}
     assert np.array_equal(drawn["front_depth"], images["front_depth"][[2, 0]])
-    with pytest.raises(ValueError, match="expected worlds in 0..2, got 3"):
+    with pytest.raises(ValueError, match=r"expected worlds in 0..2, got 3"):
         env.render_cameras([3])
     with pytest.raises(ValueError, match=r"cameras: expected one of 'top', 'front', got 'left'"):
         env.render_cameras(cameras=["left"])

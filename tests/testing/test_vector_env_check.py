@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -110,7 +112,7 @@ class ForgetsMasks(Walk):
 
 
 class SharesMetadata(Walk):
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    metadata: ClassVar = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(self, num_envs, autoreset_mode):
         super().__init__(num_envs, autoreset_mode)
