@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import zipfile
 from pathlib import Path
 
 import av
@@ -50,3 +51,15 @@ def test_the_clone_stays_clean_but_for_what_is_ignored(clone: Path) -> None:
         ["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True, timeout=60
     )
     assert [line for line in status.stdout.splitlines() if "videos/" not in line] == []
+
+
+def test_a_wheel_holds_every_file_of_the_package(clone: Path, tmp_path: Path) -> None:
+    listing = subprocess.run(
+        ["git", "ls-files", "fleet_gym"], cwd=clone, capture_output=True, text=True, check=True, timeout=60
+    )
+    command = [".venv/bin/python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), "."]
+    subprocess.run(command, cwd=clone, check=True, timeout=300)
+    (wheel,) = tmp_path.glob("fleet_gym-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        missing = set(listing.stdout.splitlines()) - set(archive.namelist())
+    assert missing == set()
