@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
 
 from fleet_gym.profiling.signals import MIB
 
@@ -58,7 +62,8 @@ class MemoryRecord:
         native_mb: bytes handed out by the C allocator at the end, None where it cannot be read.
         python_blocks: live blocks of the Python allocator at the end.
         resets: calls of ``reset`` in the interval.
-        step_native_bytes: native growth during the interval's calls of ``step`` together.
+        step_native_bytes: native growth by the interval's calls of ``step`` together, what they returned and the caller
+            let go of again not counted.
         reset_native_bytes: and of ``reset``.
         num_workers: worker processes of the environment.
         workers_mb: their USS together.
@@ -94,6 +99,10 @@ class MemoryRecord:
     steps_per_second: float
     verdicts: Mapping[str, str] = field(default_factory=dict)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields by name."""
+        return {**vars(self), "verdicts": dict(self.verdicts)}
+
     def line(self) -> str:
         """Returns the ``[MEMORY]`` line."""
         return (
@@ -126,6 +135,54 @@ class MemoryRecord:
         if note:
             parts.append(note)
         return " ".join(parts)
+
+
+SIGNALS = ("python", "native", "rss", "workers")
+SOURCES = ("tracemalloc", "rss")
+STATUSES = ("leak", "stable", "not enough data")
+_NUMBERS = tuple(f.name for f in fields(MemoryRecord) if f.name not in ("source", "verdicts"))
+_WHOLE = frozenset(f.name for f in fields(MemoryRecord) if f.type == "int")
+
+
+class RecordStore:
+    """The latest records in memory allocated once: a profiler that grows would report itself.
+
+    Args:
+        capacity: records kept.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._numbers = np.full((capacity, len(_NUMBERS)), -1.0)
+        self._codes = np.full((capacity, 1 + len(SIGNALS)), -1, dtype=np.int8)
+        self._written = 0
+
+    def append(self, record: MemoryRecord) -> None:
+        """Keeps a record, in the place of the oldest when full."""
+        at = self._written % len(self._numbers)
+        values = vars(record)
+        for column, name in enumerate(_NUMBERS):
+            value = values[name]
+            self._numbers[at, column] = math.nan if value is None else value
+        self._codes[at, 0] = SOURCES.index(record.source)
+        for column, name in enumerate(SIGNALS, 1):
+            status = record.verdicts.get(name)
+            self._codes[at, column] = -1 if status is None else STATUSES.index(status)
+        self._written += 1
+
+    def latest(self) -> tuple[MemoryRecord, ...]:
+        """Returns what is kept, oldest first."""
+        capacity = len(self._numbers)
+        first = max(0, self._written - capacity)
+        return tuple(self._record(index % capacity) for index in range(first, self._written))
+
+    def _record(self, at: int) -> MemoryRecord:
+        values: dict[str, Any] = {
+            name: None if math.isnan(value) else int(value) if name in _WHOLE else value
+            for name, value in zip(_NUMBERS, self._numbers[at].tolist(), strict=True)
+        }
+        codes = self._codes[at].tolist()
+        verdicts = {name: STATUSES[code] for name, code in zip(SIGNALS, codes[1:], strict=True) if code >= 0}
+        return MemoryRecord(source=SOURCES[codes[0]], verdicts=verdicts, **values)
 
 
 def mib(value: float) -> float:

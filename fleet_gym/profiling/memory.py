@@ -4,97 +4,28 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import replace
 
 from fleet_gym.profiling import signals
-from fleet_gym.profiling.intervals import MemoryRecord, Spread, mib
+from fleet_gym.profiling.growth import Location, TracingWindow, growing_lines, traced_lines
+from fleet_gym.profiling.intervals import SIGNALS, MemoryRecord, RecordStore, Spread, mib
 from fleet_gym.profiling.log import logger
-from fleet_gym.profiling.tracing import TraceLease
+from fleet_gym.profiling.native_phases import NativePhases
+from fleet_gym.profiling.report import MemoryReport, TopLine, hints
+from fleet_gym.profiling.settings import MemorySettings
+from fleet_gym.profiling.sinks import Sink, open_sinks
+from fleet_gym.profiling.sources import Rss, SlowSignals, TracedHeap, native_reader
+from fleet_gym.profiling.verdict import MIN_INTERVALS, LeakVerdict, MinimaSeries, judge
 
-Mode = Literal["trace", "light", "auto", "off"]
-MODES: tuple[Mode, ...] = ("trace", "light", "auto", "off")
 SAMPLES_PER_INTERVAL = 16
 KEPT_RECORDS = 1000
+FIRST_SNAPSHOT = 10
+BLOCK_BYTES = 64
+"""What a Python block counts where nobody traced its size: the median block of a program is about that large."""
+WINDOW_STEPS = (200, 2000)
 
 _live: weakref.WeakSet[MemoryProfiler] = weakref.WeakSet()
-
-
-class _TracedHeap:
-    name = "tracemalloc"
-
-    def __init__(self, nframe: int) -> None:
-        self._lease = TraceLease(nframe)
-        self.close = self._lease.release
-
-    def sample(self) -> tuple[int, int] | None:
-        return self._lease.sample()
-
-    def is_lost(self) -> bool:
-        return self._lease.is_lost
-
-
-class _Rss:
-    name = "rss"
-
-    def __init__(self) -> None:
-        self._seen_peak = signals.peak_rss_bytes()
-
-    def sample(self) -> tuple[int, int] | None:
-        rss, peak = signals.rss_bytes(), signals.peak_rss_bytes()
-        if peak <= self._seen_peak:  # the kernel keeps one peak per process: an old one says nothing about now
-            return rss, rss
-        self._seen_peak = peak
-        return rss, max(rss, peak)
-
-    def is_lost(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        pass
-
-
-@dataclass(frozen=True)
-class MemorySettings:
-    """Checked arguments of the memory profiling wrappers; see `MemoryProfilingWrapper` for what they mean."""
-
-    interval: int = 100
-    mode: Mode = "trace"
-    nframe: int = 1
-
-    def __post_init__(self) -> None:
-        _require_count("profiling_interval", self.interval)
-        _require_count("nframe", self.nframe, most=65535)
-        if self.mode not in MODES:
-            raise ValueError(f"mode: expected one of {', '.join(MODES)}, got {self.mode!r}")
-
-
-def _require_count(name: str, value: object, most: int | None = None) -> None:
-    is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not is_integer or int(value) < 1 or (most is not None and int(value) > most):  # type: ignore[call-overload]
-        bound = "" if most is None else f" and at most {most}"
-        raise ValueError(f"{name}: expected a whole number, at least 1{bound}, got {value!r}")
-
-
-class _Phase:
-    """Native growth during the calls of one method."""
-
-    __slots__ = ("calls", "interval_bytes", "interval_calls", "native_bytes")
-
-    def __init__(self) -> None:
-        self.calls = self.native_bytes = 0
-        self.interval_calls = self.interval_bytes = 0
-
-    def add(self, native_bytes: int) -> None:
-        self.interval_calls += 1
-        self.interval_bytes += native_bytes
-
-    def end_interval(self) -> None:
-        self.calls += self.interval_calls
-        self.native_bytes += self.interval_bytes
-        self.interval_calls = self.interval_bytes = 0
 
 
 class MemoryProfiler:
@@ -102,7 +33,7 @@ class MemoryProfiler:
 
     Around each call of ``step`` and ``reset``::
 
-        before = profiler.native()
+        before = profiler.before()
         ...
         profiler.after_step(before)
 
@@ -112,32 +43,43 @@ class MemoryProfiler:
         worker_pids: returns the process ids of the environment's workers.
 
     Attributes:
-        native: reads the bytes handed out by the C allocator, those of tracemalloc's own tables excluded; RSS where
-            that cannot be read.
-        records: the latest 1,000 intervals.
+        before: to be called before each call; returns the bytes handed out by the C allocator, those of tracemalloc's
+            own tables excluded (RSS where that cannot be read).
+        records: the latest intervals.
     """
 
     def __init__(self, settings: MemorySettings, env_id: int, worker_pids: Callable[[], Sequence[int]]) -> None:
         self._settings = settings
         self._env_id = env_id
         self._worker_pids = worker_pids
-        self.records: deque[MemoryRecord] = deque(maxlen=KEPT_RECORDS)
-        self.native, self._native_is_known = _native_reader()
-        self._interval = int(settings.interval)
+        self.records = RecordStore(KEPT_RECORDS)
+        self._sinks = open_sinks(settings.log_path, settings.tensorboard_dir)
+        self._native, self._native_is_known = native_reader()
+        self.before = self._native
+        self._interval = settings.interval
         self._stride = max(1, self._interval // SAMPLES_PER_INTERVAL)
-        self._step, self._reset = _Phase(), _Phase()
-        self._count = self._total_steps = 0
+        self._phases = NativePhases()
+        self._count = self._total_steps = self._full_intervals = 0
         self._current, self._peak = Spread(), Spread()
         self._rss, self._blocks = Spread(), Spread()
         self._native_low = 1 << 62
         self._carried_peak = 0
         self._is_lost = self._is_closed = False
-        self._slow = _SlowSignals()
-        self._source: _TracedHeap | _Rss = _TracedHeap(settings.nframe) if settings.mode == "trace" else _Rss()
-        self._release = weakref.finalize(self, self._source.close)
+        self._slow = SlowSignals(settings.memory_limit_mb)
+        self._series = {name: MinimaSeries() for name in SIGNALS}
+        self._looks: dict[str, LeakVerdict] = {}
+        self._next_look = MIN_INTERVALS
+        self._window: TracingWindow | None = None
+        self._window_lines: tuple[TopLine, ...] = ()
+        self._source: TracedHeap | Rss = TracedHeap(settings.nframe) if settings.mode == "trace" else Rss()
         self._source_stride = 1 if settings.mode == "trace" else self._stride
+        self._release = weakref.finalize(self, _release, self._source, self._sinks)
         _live.add(self)
+        self._snapshots: list[tuple[int, dict[Location, tuple[int, int]]]] = []
+        self._take_snapshot()
         self._started = self._interval_started = time.perf_counter()
+        self._ended = 0.0
+        self._phases.start(self._native())
         self._last, self._highest = self._source.sample() or (0, 0)
         self._previous_end = self._last
 
@@ -145,10 +87,12 @@ class MemoryProfiler:
         """Takes the state after a step into account.
 
         Args:
-            before: `native` before the step.
+            before: what `before` returned.
         """
-        after = self.native()
-        self._step.add(after - before)
+        if self._window is not None:
+            self._window.after_call()
+        after = self._native()
+        self._phases.add_step(before, after)
         if after < self._native_low:
             self._native_low = after
         count = self._count = self._count + 1
@@ -158,6 +102,8 @@ class MemoryProfiler:
         if count % self._stride == 0 or is_last:
             self._rss.add(signals.rss_bytes())
             self._blocks.add(signals.python_blocks())
+        if self._window is not None and self._window.step_done():
+            self._close_window()
         if is_last:
             self._end_interval()
 
@@ -165,9 +111,11 @@ class MemoryProfiler:
         """Takes the state after a reset into account.
 
         Args:
-            before: `native` before the reset.
+            before: what `before` returned.
         """
-        self._reset.add(self.native() - before)
+        if self._window is not None:
+            self._window.after_call()
+        self._phases.add_reset(before, self._native())
 
     def usage(self) -> dict[str, float] | None:
         """Returns MiB now and the highest since profiling started; after `close`, as they were then; None once lost."""
@@ -192,15 +140,39 @@ class MemoryProfiler:
             self._end_interval()
 
     def close(self) -> None:
-        """Reports the tail, keeps the last sample and lets go of tracing. A second call does nothing."""
+        """Reports the tail, keeps what a report needs and lets go of tracing and files. A second call does nothing."""
         if self._is_closed:
             return
         self._slow.allow()
+        self._close_window()
         self.flush()
-        self.usage()
+        self._final = self.report()
         self._is_closed = True
         self._release()
         _live.discard(self)
+
+    def report(self) -> MemoryReport:
+        """Returns what is known so far; after `close`, what was known then."""
+        if self._is_closed:
+            return self._final
+        usage = self.usage()
+        phases = self._phases.so_far()
+        verdicts = {name: self._judge(name) for name in self._series}
+        lines = self._window_lines
+        if isinstance(self._source, TracedHeap) and not self._is_lost:
+            step, snapshot = self._snapshots[0]
+            lines = tuple(growing_lines(snapshot, self._traced_lines(), self._total_steps + self._count - step))
+        return MemoryReport(
+            steps=self._total_steps + self._count,
+            seconds=time.perf_counter() - self._started,
+            current_mb=None if usage is None else usage["current_mb"],
+            peak_mb=None if usage is None else usage["peak_mb"],
+            limit_mb=self._slow.limit_mb,
+            verdicts=verdicts,
+            phases=phases,
+            top_lines=lines,
+            hints=hints(verdicts, phases, self._phases.outside_bytes(), lines),
+        )
 
     def _sample(self) -> None:
         reading = self._source.sample()
@@ -230,20 +202,84 @@ class MemoryProfiler:
             self._lose()
         self._total_steps += self._count
         now = time.perf_counter()
-        self._slow.read(self._worker_pids(), now)
+        self._slow.read(self._worker_pids())
+        if self._count == self._interval:
+            self._remember_minima()
         if not self._is_lost:
             self._say(self._record(now))
             self._previous_end = self._last
         self._interval_started = now
-        self._step.end_interval()
-        self._reset.end_interval()
+        self._phases.end_interval()
         for spread in (self._current, self._peak, self._rss, self._blocks):
             spread.clear()
         self._native_low = 1 << 62
         self._count = 0
 
+    def _remember_minima(self) -> None:
+        """Adds a full interval's lowest values to the series; looks for leaks at 60, 120, 240, ... intervals.
+
+        Only then: every look has its own chance of a false alarm.
+        """
+        traced = self._source.name == "tracemalloc" and not self._is_lost
+        lows = {
+            "python": self._current.low if traced else self._blocks.low * BLOCK_BYTES,
+            "native": self._native_low,
+            "rss": self._rss.low,
+            "workers": self._slow.workers_bytes,
+        }
+        for name, low in lows.items():
+            self._series[name].append(self._total_steps, low)
+        self._full_intervals += 1
+        if self._full_intervals == FIRST_SNAPSHOT:
+            self._take_snapshot()
+        if self._full_intervals == self._next_look:
+            self._next_look *= 2
+            self._looks = {name: self._judge(name) for name in self._series}
+            self._take_snapshot()
+            if self._settings.mode == "auto" and any(look.status == "leak" for look in self._looks.values()):
+                self._open_window()
+
+    def _judge(self, name: str) -> LeakVerdict:
+        series = self._series[name]
+        threshold = self._settings.leak_threshold
+        if name == "python" and self._source.name != "tracemalloc":
+            threshold = min(threshold, 0.5 * BLOCK_BYTES)  # one small object kept every other step
+        verdict = judge(series.steps, series.values, threshold)
+        if verdict.status != "leak":
+            return verdict
+        steps_per_second = self._total_steps / max(time.perf_counter() - self._started, 1e-9)
+        left = max(self._slow.limit_mb - self._slow.used_mb(), 0.0)
+        hours = left / mib(verdict.bytes_per_step * steps_per_second) / 3600
+        return replace(verdict, hours_to_limit=hours)
+
+    def _traced_lines(self) -> dict[Location, tuple[int, int]]:
+        return traced_lines(self._settings.nframe, collect=self._total_steps > 0)
+
+    def _take_snapshot(self) -> None:
+        """Keeps the latest two: the older one is a baseline that covers at least half of the run."""
+        if isinstance(self._source, TracedHeap) and not self._source.is_lost():
+            self._snapshots = [*self._snapshots[-1:], (self._total_steps, self._traced_lines())]
+
+    def _open_window(self) -> None:
+        """Traces long enough to see four resets, so that a leak in reset shows in both halves."""
+        least, most = WINDOW_STEPS
+        spacing = self._total_steps // max(self._phases.resets, 1)
+        steps = self._settings.diagnosis_steps or min(max(4 * spacing, least), most)
+        logger.info("[MEMORY+] a leak is suspected: tracing %d steps to name the lines", steps)
+        self._window = TracingWindow(steps, self._settings.nframe, self._native)
+        self.before = self._window.before_call
+
+    def _close_window(self) -> None:
+        if self._window is None:
+            return
+        self._window_lines = self._window.close()
+        self._window = None
+        self.before = self._native
+        for line in self._window_lines[:3]:
+            logger.info("[MEMORY+] grows: %s", line)
+
     def _record(self, now: float) -> MemoryRecord:
-        slow = self._slow
+        slow, in_phases = self._slow, self._phases.in_interval()
         return MemoryRecord(
             step=self._total_steps,
             steps=self._count,
@@ -257,17 +293,18 @@ class MemoryProfiler:
             growth_mb=mib(self._last - self._previous_end),
             rss_mb=mib(signals.rss_bytes()),
             uss_mb=slow.uss_mb,
-            native_mb=mib(self.native()) if self._native_is_known else None,
+            native_mb=mib(self._native()) if self._native_is_known else None,
             python_blocks=signals.python_blocks(),
-            resets=self._reset.interval_calls,
-            step_native_bytes=self._step.interval_bytes,
-            reset_native_bytes=self._reset.interval_bytes,
+            resets=in_phases["reset"].calls,
+            step_native_bytes=in_phases["step"].native_bytes,
+            reset_native_bytes=in_phases["reset"].native_bytes,
             num_workers=slow.num_workers,
-            workers_mb=slow.workers_mb,
+            workers_mb=mib(slow.workers_bytes),
             num_encoders=slow.num_encoders,
             encoders_mb=slow.encoders_mb,
-            limit_mb=mib(slow.limit),
+            limit_mb=slow.limit_mb,
             steps_per_second=self._count / max(now - self._interval_started, 1e-9),
+            verdicts={name: look.status for name, look in self._looks.items()},
         )
 
     def _say(self, record: MemoryRecord) -> None:
@@ -276,49 +313,11 @@ class MemoryProfiler:
         note = f"shared by {sharing} environments of this process" if sharing > 1 else ""
         logger.info("%s", record.line())
         logger.info("%s", record.plus_line(note))
+        for sink in self._sinks:
+            sink.write(record)
 
 
-class _SlowSignals:
-    """Readings of a millisecond and more, once per interval; this process's own for at most 1 % of the time."""
-
-    SHARE = 0.01
-
-    def __init__(self) -> None:
-        self.limit = signals.memory_limit_bytes()
-        self.uss_mb: float | None = None
-        self.num_workers = self.num_encoders = 0
-        self.workers_mb = self.encoders_mb = 0.0
-        self._encoders: list[int] = []
-        self._not_before = 0.0
-
-    def allow(self) -> None:
-        self._not_before = 0.0
-
-    def read(self, worker_pids: Sequence[int], now: float) -> None:
-        self.num_workers, workers = signals.uss_bytes(worker_pids)
-        self.workers_mb = mib(workers)
-        if now < self._not_before:
-            return
-        _, own = signals.uss_bytes([signals.own_pid()])
-        self.uss_mb = mib(own)
-        self._encoders = [pid for pid in signals.child_pids() if pid not in worker_pids and signals.is_encoder(pid)]
-        self.num_encoders, encoders = signals.uss_bytes(self._encoders)
-        self.encoders_mb = mib(encoders)
-        done = time.perf_counter()
-        self._not_before = done + (done - now) / self.SHARE
-
-
-def _native_reader() -> tuple[Callable[[], int], bool]:
-    """Returns the reader of the native heap, and whether it is that and not RSS in its place."""
-    heap = signals.native_heap_reader()
-    if heap is None:
-        logger.warning("glibc's mallinfo2 is not there or does not count this process's allocator: using RSS instead")
-        return signals.rss_bytes, False
-    import tracemalloc
-
-    is_tracing, tables = tracemalloc.is_tracing, tracemalloc.get_tracemalloc_memory
-
-    def native() -> int:
-        return heap() - tables() if is_tracing() else heap()
-
-    return native, True
+def _release(source: TracedHeap | Rss, sinks: list[Sink]) -> None:
+    source.close()
+    for sink in sinks:
+        sink.close()

@@ -33,42 +33,53 @@ class LeakVerdict:
     intervals: int
     hours_to_limit: float | None = None
 
+    def __str__(self) -> str:
+        text = f"{self.status}, {self.bytes_per_step:+.0f} bytes per step over {self.intervals} intervals"
+        return text if self.hours_to_limit is None else f"{text}, reaches the limit in {self.hours_to_limit:.1f} h"
+
 
 class MinimaSeries:
-    """Interval minima of one signal in bounded memory: past `capacity`, neighbours are merged into one minimum."""
+    """Interval minima of one signal in memory allocated once: when full, neighbours are merged into one minimum.
+
+    Args:
+        capacity: an even number of minima.
+    """
 
     def __init__(self, capacity: int = 4096) -> None:
-        self._capacity = capacity
+        self._data = np.full((2, capacity), -1.0)  # written now, so that no page is first touched in mid-run
+        self._count = 0
         self._merged = 1
-        self._pending: list[tuple[int, float]] = []
-        self._steps: list[int] = []
-        self._values: list[float] = []
+        self._pending = 0
+        self._low = np.inf
 
     def __len__(self) -> int:
-        return len(self._values)
+        return self._count
 
     def append(self, step: int, value: float) -> None:
         """Adds the minimum of the interval that ended at `step`."""
-        self._pending.append((step, value))
-        if len(self._pending) < self._merged:
+        self._low = min(self._low, value)
+        self._pending += 1
+        if self._pending < self._merged:
             return
-        self._steps.append(self._pending[-1][0])
-        self._values.append(min(value for _, value in self._pending))
-        self._pending.clear()
-        if len(self._values) >= self._capacity:
-            self._steps = self._steps[1::2]
-            self._values = [min(pair) for pair in zip(self._values[::2], self._values[1::2], strict=True)]
+        self._data[:, self._count] = step, self._low
+        self._count += 1
+        self._pending, self._low = 0, np.inf
+        if self._count == self._data.shape[1]:
+            self._count //= 2
+            pairs = self._data.reshape(2, -1, 2).copy()
+            self._data[0, : self._count] = pairs[0, :, 1]
+            self._data[1, : self._count] = pairs[1].min(axis=1)
             self._merged *= 2
 
     @property
     def steps(self) -> NDArray[np.float64]:
         """(n,) the step each minimum's interval ended at."""
-        return np.asarray(self._steps, dtype=np.float64)
+        return np.array(self._data[0, : self._count])
 
     @property
     def values(self) -> NDArray[np.float64]:
         """(n,) the minima."""
-        return np.asarray(self._values, dtype=np.float64)
+        return np.array(self._data[1, : self._count])
 
 
 def judge(steps: ArrayLike, minima: ArrayLike, threshold: float = LEAK_THRESHOLD) -> LeakVerdict:

@@ -1,0 +1,189 @@
+"""Which source lines grow: snapshots of the traced heap, and the C heap watched call by call."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import os
+import sys
+import tracemalloc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fleet_gym.profiling.report import TopLine
+from fleet_gym.profiling.tracing import TraceLease
+
+Location = tuple[tuple[str, int], ...]
+"""(file name, line number) of each frame, innermost last."""
+
+TOP_LINES = 10
+_PACKAGE = Path(__file__).resolve().parent.parent
+_OWN_PREFIXES = (f"{_PACKAGE / 'profiling'}{os.sep}", "<frozen ")
+_OWN_FILES = frozenset(
+    {
+        str(_PACKAGE / "wrappers" / "memory_profiling.py"),
+        str(_PACKAGE / "wrappers" / "time_profiling.py"),
+        str(_PACKAGE / "testing" / "leaks.py"),
+        tracemalloc.__file__,
+        linecache.__file__,
+    }
+)
+
+
+def traced_lines(nframe: int, *, collect: bool = True) -> dict[Location, tuple[int, int]]:
+    """Returns bytes and blocks of the traced heap by where they were allocated, this package's profilers left out.
+
+    Args:
+        nframe: 1 groups by line, more by traceback.
+        collect: whether garbage is collected first, so that it does not look like growth.
+    """
+    if collect:
+        gc.collect()
+    statistics = tracemalloc.take_snapshot().statistics("lineno" if nframe == 1 else "traceback")
+    found: dict[Location, tuple[int, int]] = {}
+    for statistic in statistics:
+        location = tuple((frame.filename, frame.lineno) for frame in statistic.traceback)
+        if not _is_own(location[-1][0]):
+            found[location] = (statistic.size, statistic.count)
+    return found
+
+
+def growing_lines(
+    before: Mapping[Location, tuple[int, int]], after: Mapping[Location, tuple[int, int]], steps: int
+) -> list[TopLine]:
+    """Returns the lines that hold more bytes after than before, most first."""
+    grown = []
+    for location, (size, count) in after.items():
+        old_size, old_count = before.get(location, (0, 0))
+        if size > old_size:
+            grown.append(_python_line(location, size - old_size, count - old_count, steps))
+    return _most(grown)
+
+
+def _most(lines: list[TopLine]) -> list[TopLine]:
+    """Sorts by growth; less than a byte per step or a hundredth of the first is not worth a line."""
+    lines = sorted(lines, key=lambda line: -line.bytes)[:TOP_LINES]
+    return [line for line in lines if line.bytes_per_step >= max(1.0, 0.01 * lines[0].bytes_per_step)]
+
+
+def _python_line(location: Location, size: int, count: int, steps: int) -> TopLine:
+    *outer, (filename, lineno) = location
+    frames = tuple(f"{name}:{line}" for name, line in outer)
+    return TopLine("python", filename, lineno, size, count, size / max(steps, 1), frames=frames)
+
+
+def _is_own(filename: str) -> bool:
+    return filename in _OWN_FILES or filename.startswith(_OWN_PREFIXES)
+
+
+class NativeCalls:
+    """Growth of the C heap by the call into C during which it happened, while `sys.setprofile` points here.
+
+    Args:
+        native: reads the bytes of the C heap.
+    """
+
+    def __init__(self, native: Callable[[], int]) -> None:
+        self._native = native
+        self._open: list[list[int]] = []  # of each running call: bytes at its start, growth of calls inside it
+        self._grown: dict[tuple[str, int, str], list[int]] = {}
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Takes an event of `sys.setprofile`."""
+        if event == "c_call":
+            self._open.append([self._native(), 0])
+        elif event in ("c_return", "c_exception") and self._open:
+            before, inside = self._open.pop()
+            grown = self._native() - before
+            if self._open:
+                self._open[-1][1] += grown
+            if grown != inside and not _is_own(frame.f_code.co_filename):
+                self._add(frame, argument, grown - inside)
+
+    def forget_open_calls(self) -> None:
+        """To be called when profiling is switched on or off: the calls around that are seen only half."""
+        self._open.clear()
+
+    def lines(self, steps: int) -> list[TopLine]:
+        """Returns the lines with net growth, most first."""
+        lines = [
+            TopLine("native", filename, lineno, size, calls, size / max(steps, 1), call=call)
+            for (filename, lineno, call), (size, calls) in self._grown.items()
+            if size > 0
+        ]
+        return _most(lines)
+
+    def _add(self, frame: FrameType, function: Any, size: int) -> None:
+        module = getattr(function, "__module__", None)
+        name = getattr(function, "__qualname__", repr(function))
+        key = (frame.f_code.co_filename, frame.f_lineno, f"{module}.{name}" if module else name)
+        entry = self._grown.setdefault(key, [0, 0])
+        entry[0] += size
+        entry[1] += 1
+
+
+class TracingWindow:
+    """A bounded stretch of steps with tracemalloc on and C calls watched, to name what a cheap signal only suspects.
+
+    A line counts with the smaller of its growths in the two halves: a buffer that filled up in the first is no leak.
+
+    Args:
+        steps: length.
+        nframe: frames kept per allocation.
+        native: reads the bytes of the C heap.
+    """
+
+    def __init__(self, steps: int, nframe: int, native: Callable[[], int]) -> None:
+        self._half = max(1, steps // 2)
+        self._nframe = nframe
+        self._native = native
+        self._lease = TraceLease(nframe)
+        self._calls = NativeCalls(native)
+        self._snapshots = [traced_lines(nframe)]
+        self._steps = 0
+        self._watches_calls = False
+        self.release = self._lease.release
+
+    def before_call(self) -> int:
+        """Starts watching this thread's calls into C, unless another profiler is, and returns the C heap's bytes."""
+        before = self._native()
+        self._watches_calls = sys.getprofile() is None
+        if self._watches_calls:
+            self._calls.forget_open_calls()
+            sys.setprofile(self._calls)
+        return before
+
+    def after_call(self) -> None:
+        """Stops watching."""
+        if self._watches_calls:
+            sys.setprofile(None)
+            self._watches_calls = False
+
+    def step_done(self) -> bool:
+        """Counts a step; True when the window is over."""
+        self._steps += 1
+        if self._steps % self._half == 0 and not self._lease.is_lost:
+            self._snapshots.append(traced_lines(self._nframe))
+        return self._steps >= 2 * self._half
+
+    def close(self) -> tuple[TopLine, ...]:
+        """Ends tracing and returns what grew; a window cut short before its middle names only native lines."""
+        lines: list[TopLine] = []
+        if len(self._snapshots) >= 3:
+            start, middle, end = self._snapshots[:3]
+            lines = self._steady(start, middle, end)
+        self.release()
+        return (*lines, *self._calls.lines(self._steps))
+
+    def _steady(self, *snapshots: Mapping[Location, tuple[int, int]]) -> list[TopLine]:
+        start, middle, end = snapshots
+        grown = []
+        for location, (size, count) in end.items():
+            first, second = start.get(location, (0, 0)), middle.get(location, (0, 0))
+            half = min(second[0] - first[0], size - second[0])
+            if half > 0:
+                blocks = min(second[1] - first[1], count - second[1])
+                grown.append(_python_line(location, 2 * half, 2 * blocks, 2 * self._half))
+        return _most(grown)

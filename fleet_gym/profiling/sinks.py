@@ -1,0 +1,173 @@
+"""Where interval records go besides the log: JSON lines, CSV, TensorBoard."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from fleet_gym.profiling.intervals import MemoryRecord
+
+SUFFIXES = (".jsonl", ".csv")
+
+
+class Sink(Protocol):
+    """Takes records as they come."""
+
+    def write(self, record: MemoryRecord) -> None:
+        """Takes one record; what was written survives a crash of the process."""
+        ...
+
+    def close(self) -> None:
+        """Ends the output; calling it again does nothing."""
+        ...
+
+
+def _opened(path: Path) -> TextIO:
+    try:
+        return path.open("w", encoding="utf-8", newline="", buffering=1)
+    except OSError as error:
+        raise OSError(
+            error.errno, f"log_path: expected a file that can be written ({error.strerror})", str(path)
+        ) from None
+
+
+class JsonLines:
+    """One JSON object per interval and line."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = _opened(path)
+
+    def write(self, record: MemoryRecord) -> None:
+        """Writes one line."""
+        self._file.write(json.dumps(record.as_dict()) + "\n")
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+class Csv:
+    """One row per interval; verdicts as ``name=status`` pairs separated by semicolons, unknown values empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = _opened(path)
+        self._writer = csv.DictWriter(self._file, [field.name for field in fields(MemoryRecord)])
+        self._writer.writeheader()
+
+    def write(self, record: MemoryRecord) -> None:
+        """Writes one row."""
+        row = record.as_dict()
+        row["verdicts"] = ";".join(f"{name}={status}" for name, status in record.verdicts.items())
+        self._writer.writerow(row)
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def _tensorboard_writer() -> Any:
+    try:
+        from tensorboard.summary import Writer
+    except ImportError:
+        raise ImportError("tensorboard_dir needs TensorBoard: pip install 'fleet-gym[tensorboard]'") from None
+    return Writer
+
+
+class TensorBoard:
+    """Scalars ``memory/*`` over steps.
+
+    Args:
+        writer: a `tensorboard.summary.Writer`.
+    """
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write(self, record: MemoryRecord) -> None:
+        """Writes every number of the record."""
+        for name, value in record.as_dict().items():
+            if name not in ("step", "steps", "source", "verdicts") and value is not None:
+                self._writer.add_scalar(f"memory/{name}", float(value), record.step)
+        for name, status in record.verdicts.items():
+            self._writer.add_scalar(f"memory/leak/{name}", float(status == "leak"), record.step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the event file."""
+        self._writer.close()
+
+
+def checked_log_path(log_path: Any) -> Path | None:
+    """Returns `log_path` as a path if records can be written in the format its suffix names.
+
+    Raises:
+        ValueError: for another suffix, or what is no path.
+    """
+    if log_path is None:
+        return None
+    if not isinstance(log_path, (str, Path)) or Path(log_path).suffix not in SUFFIXES:
+        raise ValueError(f"log_path: expected a path ending in {' or '.join(SUFFIXES)}, got {log_path!r}")
+    return Path(log_path)
+
+
+def open_sinks(log_path: Path | None, tensorboard_dir: Path | None) -> list[Sink]:
+    """Opens what was asked for.
+
+    Raises:
+        OSError: naming ``log_path``, when the file cannot be written.
+        ImportError: without the extra ``tensorboard``.
+    """
+    make_writer = None if tensorboard_dir is None else _tensorboard_writer()
+    sinks: list[Sink] = []
+    if log_path is not None:
+        sinks.append(JsonLines(log_path) if log_path.suffix == ".jsonl" else Csv(log_path))
+    if make_writer is not None:
+        sinks.append(TensorBoard(make_writer(str(tensorboard_dir))))
+    return sinks
+
+
+def read_records(path: str | Path) -> list[MemoryRecord]:
+    """Reads what `JsonLines` or `Csv` wrote; a last line cut off by a crash is left out.
+
+    Raises:
+        ValueError: when the file holds something else, naming file and line.
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"path: expected a file ending in {' or '.join(SUFFIXES)}, got {str(path)!r}")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows: list[tuple[int, Any]]
+        rows = list(enumerate(csv.DictReader(file), 2)) if path.suffix == ".csv" else list(enumerate(file, 1))
+    records = []
+    for number, row in rows:
+        try:
+            records.append(_from_csv(row) if path.suffix == ".csv" else _from_json(row))
+        except (ValueError, KeyError, TypeError) as error:
+            if number == rows[-1][0] and records:
+                break
+            raise ValueError(f"{path}, line {number}: expected a memory record ({error})") from None
+    return records
+
+
+def _from_json(line: str) -> MemoryRecord:
+    return MemoryRecord(**json.loads(line))
+
+
+def _from_csv(row: Mapping[str, str]) -> MemoryRecord:
+    values: dict[str, Any] = {}
+    for field in fields(MemoryRecord):
+        text = row[field.name]
+        if field.name == "verdicts":
+            values[field.name] = dict(pair.split("=", 1) for pair in text.split(";")) if text else {}
+        elif field.name == "source":
+            values[field.name] = text
+        elif field.type == "int":
+            values[field.name] = int(text)
+        else:
+            values[field.name] = None if text == "" else float(text)
+    return MemoryRecord(**values)
