@@ -48,11 +48,12 @@ class EpisodeRecord:
         episode: episode index.
         seed: of the episode, None when unknown.
         steps: number of steps.
-        episode_return: sum of rewards; ``"return"`` in the log.
+        episode_return: sum of rewards, None when unknown; ``"return"`` in the log.
         terminated: the environment said so.
         truncated: the environment said so.
         interrupted: cut off by a reset or by closing.
         crashed: cut off by an exception or by the end of the process.
+        recovered: written after a crash, from what was on the disk.
         success: from the infos (``success`` or ``is_success``), None when they do not say.
         fps: of the videos, as an exact fraction such as ``"10"`` or ``"30000/1001"``.
         start_step: step whose observation is the first frame.
@@ -68,11 +69,12 @@ class EpisodeRecord:
     episode: int
     seed: int | None = None
     steps: int = 0
-    episode_return: float = 0.0
+    episode_return: float | None = 0.0
     terminated: bool = False
     truncated: bool = False
     interrupted: bool = False
     crashed: bool = False
+    recovered: bool = False
     success: bool | None = None
     fps: str = ""
     start_step: int = 0

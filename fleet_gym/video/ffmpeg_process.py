@@ -54,6 +54,7 @@ class FfmpegProcess:
         self._poll = select.poll()
         self._poll.register(self._stdin, select.POLLOUT)
         self._finalizer = weakref.finalize(self, _reap, process, os.getpid())
+        self._finalizer.atexit = False  # by then the recorder has ended it, or wants to
 
     def write(self, frame: NDArray[np.uint8], drop: bool) -> bool:
         """Writes a frame.

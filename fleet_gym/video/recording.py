@@ -96,10 +96,13 @@ class Recording:
         self._clips.settle()
 
     def lose(self) -> None:
-        """Gives up every running episode because somebody raised; errors met now are raised later."""
+        """Gives up every running episode because somebody raised, and waits for their files.
+
+        Errors met now are kept for the next call: what was raised first is what matters.
+        """
         self._end(self._tracker.lose(), self._tracker.steps, {}, crashed=True)
         self._clips.forget(np.ones(self._num_envs, dtype=np.bool_))
-        self._clips.settle(raise_errors=False)
+        self._clips.settle(wait=True, raise_errors=False)
 
     def close(self) -> None:
         """Ends every running episode as interrupted and waits for all files. Again, or in a fork: does nothing.

@@ -18,10 +18,12 @@ from fleet_gym.video.episode_files import EpisodeVideoName, Overwrite, claim, fr
 from fleet_gym.video.ffmpeg_process import FfmpegProcess
 from fleet_gym.video.frames import PixelFormat
 from fleet_gym.video.mp4 import count_frames
+from fleet_gym.video.run_lock import RunLock
 
 logger = logging.getLogger("fleet_gym.video")
 
 Outcome = Literal["keep", "partial", "discard"]
+CHANNELS: dict[PixelFormat, int] = {"gray": 1, "rgb24": 3, "rgba": 4}
 Images = NDArray[np.uint8] | Sequence[NDArray[np.uint8]]
 # A frame interval after which a killed file can be decoded up to: frames lost are at most one group.
 KEYFRAME_INTERVAL = 30
@@ -307,7 +309,7 @@ class MoviepyBackend:
         folder: Path,
         settings: EncoderSettings,
         factory: Callable[[], Callable[..., Any]],
-        announce: Callable[[str], None] = lambda _: None,
+        run_id: str,
     ) -> None:
         """Makes a backend without streams.
 
@@ -315,12 +317,13 @@ class MoviepyBackend:
             folder: of the videos.
             settings: of the encoders.
             factory: returns what makes writers; asked at every opening.
-            announce: told the name of each ``.part`` file before it appears.
+            run_id: of the recorder, for its lock file.
         """
         self._folder = folder
         self._settings = settings
         self._factory = factory
-        self._announce = announce
+        self._run_id = run_id
+        self._lock: RunLock | None = None
         self._writers: dict[int, EpisodeVideoWriter] = {}
         self._next = 0
         self._results: list[StreamResult] = []
@@ -373,3 +376,10 @@ class MoviepyBackend:
         for writer in self._writers.values():
             writer.abandon()
         self._writers.clear()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _announce(self, part_name: str) -> None:
+        if self._lock is None:  # not before there is a file to protect, and never for a user's own writers
+            self._lock = RunLock(self._folder, self._run_id)
+        self._lock.announce(part_name)

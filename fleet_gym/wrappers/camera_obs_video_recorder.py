@@ -23,6 +23,7 @@ from fleet_gym.video.errors import VideoEncodeError
 from fleet_gym.video.frame_sources import EnvCameraSource, FrameSource, ObservationSource, RenderSource, key_path
 from fleet_gym.video.frames import FrameFormat, to_fps
 from fleet_gym.video.recording import Recording
+from fleet_gym.video.recovery import recover_leftovers
 from fleet_gym.video.retention import Retention
 from fleet_gym.video.selection import (
     EpisodeTrigger,
@@ -31,12 +32,12 @@ from fleet_gym.video.selection import (
     env_mask,
     normalize_episode_trigger,
 )
-from fleet_gym.video.writers import EncoderSettings, MoviepyBackend, VideoBackend
+from fleet_gym.video.writers import EncoderSettings, MoviepyBackend, VideoBackend, moviepy_writer
 
 logger = logging.getLogger("fleet_gym.video")
 
 FrameSourceName = Literal["obs", "render", "env"]
-Backend = Literal["auto", "moviepy"]
+Backend = Literal["auto", "moviepy", "pool"]
 Backpressure = Literal["block", "drop"]
 
 
@@ -157,11 +158,7 @@ class CameraObsVideoRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             if function is not None and not callable(function):
                 raise TypeError(f"{name}: expected a function, got {function!r}")
         self._mode = _autoreset_mode(metadata)
-        self._streams_by_process = _whole("max_writer_processes", max_writer_processes)
-        self._num_workers = None if num_workers is None else _whole("num_workers", num_workers)
-        self._backend: Backend = backend
-        self._writer_factory = writer_factory
-        self._settings = EncoderSettings(
+        settings = EncoderSettings(
             codec=codec,
             preset=preset,
             crf=crf,
@@ -189,14 +186,18 @@ class CameraObsVideoRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             columns=episode_columns,
         )
         source = _make_source(frame_source, env, key_path(camera_obs_key), names)
-        self.video_folder = _writable_folder(options.folder)
-        self._recording = Recording(
+        make_backend = _BackendMaker(
             options,
-            EpisodeTracker(num_envs, self._mode),
-            source,
-            _EpisodeIndex(env),
-            _BackendMaker(options, self._settings, backend, writer_factory, max_writer_processes, num_workers),
+            settings,
+            backend,
+            writer_factory,
+            _whole("max_writer_processes", max_writer_processes),
+            None if num_workers is None else _whole("num_workers", num_workers),
         )
+        self.video_folder = _writable_folder(options.folder)
+        recover_leftovers(self.video_folder)
+        tracker = EpisodeTracker(num_envs, self._mode)
+        self._recording = Recording(options, tracker, source, _EpisodeIndex(env), make_backend)
         self._finalizer = weakref.finalize(self, _close_quietly, self._recording)
 
     @property
@@ -315,7 +316,17 @@ class _BackendMaker:
         return factory
 
     def __call__(self, num_streams: int) -> VideoBackend:
-        return MoviepyBackend(self._options.folder, self._settings, self._current_factory)
+        folder, run_id = self._options.folder, self._options.run_id
+        pool = self._backend == "pool"
+        if self._backend == "auto":
+            replaced = self._current_factory() is not moviepy_writer()
+            pool = num_streams > self._max_writer_processes and not replaced
+        if not pool:
+            return MoviepyBackend(folder, self._settings, self._current_factory, run_id)
+        from fleet_gym.video.pool import PoolBackend, default_workers
+
+        envs = np.flatnonzero(self._options.envs).tolist()
+        return PoolBackend(folder, self._settings, run_id, envs, num_streams, self._num_workers or default_workers())
 
 
 def _metadata_fps(metadata: Mapping[str, Any]) -> Any:

@@ -1,0 +1,191 @@
+"""The encoder worker: a process that holds the encoders of many streams and knows nothing of the user's program."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import select
+import socket
+import sys
+import traceback
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleet_gym.video import pool_protocol as protocol
+from fleet_gym.video.episode_files import EpisodeVideoName, claim, part_path, publish
+from fleet_gym.video.mp4 import count_frames
+from fleet_gym.video.pyav_encoder import PyavEncoder
+from fleet_gym.video.run_lock import lock_byte
+from fleet_gym.video.writers import CHANNELS, EncoderSettings, StreamRequest
+
+_PARENT_LOOKED_AFTER = 2.0  # seconds
+
+
+class _Stream:
+    """One video: claimed and opened at its first frame, failed at most once."""
+
+    def __init__(self, request: StreamRequest, folder: Path, settings: EncoderSettings) -> None:
+        self.request = request
+        self.failed = False
+        self._folder = folder
+        self._settings = settings
+        self._encoder: PyavEncoder | None = None
+        self._shape = (request.height, request.width, CHANNELS[request.pixel_format])
+
+    def encode(self, data: NDArray[np.uint8], announce: Any) -> None:
+        if self._encoder is None:
+            name = claim(self._folder, self.request.name, self._settings.overwrite, announce)
+            self.request = replace(self.request, name=name)
+            part = part_path(self._folder, name)
+            try:
+                self._encoder = PyavEncoder(part, self.request, self._settings)
+            except (OSError, ValueError):
+                part.unlink()
+                raise
+        self._encoder.encode(data.reshape(self._shape))
+
+    def finish(self, outcome: str) -> dict[str, Any]:
+        """Settles the file and returns what to tell about it."""
+        if self._encoder is None:
+            return {"frames": 0}
+        part = part_path(self._folder, self.request.name)
+        frames = self._encoder.frames
+        if outcome == "discard":
+            part.unlink(missing_ok=True)
+            return {"frames": frames}
+        self._encoder.close()
+        counted = count_frames(part)
+        if counted != frames:
+            raise OSError(f"the file {part.name} holds {counted} of {frames} frames")
+        size = part.stat().st_size
+        name = replace(self.request.name, partial=outcome == "partial")
+        path = publish(part, name, self._settings.overwrite)
+        return {"frames": frames, "path": str(path), "bytes": size}
+
+    def leave(self) -> None:
+        """Finishes the file without giving it its name."""
+        if self._encoder is not None and not self.failed:
+            self._encoder.close()
+
+
+class Worker:
+    """Reads messages until it is told to stop or its recorder is gone."""
+
+    def __init__(self, connection: socket.socket, ring: NDArray[np.uint8], setup: dict[str, Any]) -> None:
+        self._connection = connection
+        self._ring = ring
+        self._parent = setup["parent"]
+        self._folder = Path(setup["folder"])
+        self._settings = EncoderSettings(**setup["settings"])
+        self._streams: dict[int, _Stream] = {}
+        self._lock = os.open(setup["lock"], os.O_RDWR | os.O_APPEND)
+        lock_byte(self._lock, setup["index"] + 1)
+
+    def run(self) -> None:
+        """Serves until the end; then every file still open is finished under its ``.part`` name."""
+        try:
+            while self._serve_one():
+                pass
+        finally:
+            for stream in self._streams.values():
+                with contextlib.suppress(OSError):  # nobody is left to be told
+                    stream.leave()
+
+    def _serve_one(self) -> bool:
+        message = self._receive()
+        kind = message[:1]
+        if kind == protocol.FRAMES:
+            self._encode(message)
+        elif kind == protocol.OPEN:
+            for item in json.loads(message[1:]):
+                self._streams[item["stream"]] = _Stream(_request(item), self._folder, self._settings)
+        elif kind == protocol.FINISH:
+            self._finish(json.loads(message[1:]))
+        return kind not in (protocol.STOP, b"")
+
+    def _receive(self) -> bytes:
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        while not poll.poll(_PARENT_LOOKED_AFTER * 1000):
+            if os.getppid() != self._parent:  # killed, while a process it started keeps the connection open
+                return b""
+        try:
+            return self._connection.recv(protocol.LARGEST_MESSAGE)
+        except ConnectionResetError:
+            return b""
+
+    def _send(self, message: bytes) -> None:
+        # A recorder that is gone is noticed at the next receive, after what it sent before has been encoded.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.send(message)
+
+    def _announce(self, part_name: str) -> None:
+        os.write(self._lock, os.fsencode(part_name) + b"\n")
+
+    def _encode(self, message: bytes) -> None:
+        offset, end, frame_bytes, numbers = protocol.unpack_frames(message)
+        for number in numbers:
+            stream = self._streams[number]
+            if not stream.failed:
+                try:
+                    stream.encode(self._ring[offset : offset + frame_bytes], self._announce)
+                except (OSError, ValueError, RuntimeError) as error:
+                    stream.failed = True
+                    self._tell([{"stream": number, "error": _words(error), "ended": False}])
+            offset += frame_bytes
+        self._send(protocol.pack_ack(end))
+
+    def _finish(self, endings: list[tuple[int, str]]) -> None:
+        results = []
+        for number, outcome in endings:
+            stream = self._streams.pop(number)
+            result: dict[str, Any] = {"stream": number}
+            if not stream.failed or outcome == "discard":
+                try:
+                    result |= stream.finish(outcome)
+                except (OSError, ValueError, RuntimeError) as error:
+                    result |= {"error": _words(error)}
+            results.append(result)
+        self._tell(results)
+
+    def _tell(self, results: list[dict[str, Any]]) -> None:
+        self._send(protocol.RESULTS + json.dumps(results).encode())
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _request(item: dict[str, Any]) -> StreamRequest:
+    return StreamRequest(
+        EpisodeVideoName(**item["name"]),
+        item["width"],
+        item["height"],
+        item["pixel_format"],
+        Fraction(item["fps"]),
+        item["comment"],
+    )
+
+
+def main(setup_json: str) -> None:
+    """Runs a worker; called by the bootstrap line of `pool`."""
+    setup = json.loads(setup_json)
+    connection = socket.socket(fileno=setup["connection"])
+    with contextlib.suppress(PermissionError):
+        os.nice(5)
+    memory = mmap.mmap(setup["memory"], setup["size"], flags=mmap.MAP_SHARED)
+    os.close(setup["memory"])
+    try:
+        Worker(connection, np.frombuffer(memory, dtype=np.uint8), setup).run()
+    except Exception:
+        # The recorder raises it with the names of the streams; standard error goes nowhere.
+        with contextlib.suppress(OSError):
+            connection.send(protocol.FATAL + traceback.format_exc(limit=-3).encode()[-4000:])
+        sys.exit(1)

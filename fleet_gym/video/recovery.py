@@ -1,0 +1,182 @@
+"""Finds the unfinished videos of recorders that were killed and makes what can be decoded of them playable."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from fleet_gym.video.episode_files import PART_SUFFIX, EpisodeVideoName, parse_episode_video_filename, publish
+from fleet_gym.video.episode_log import EpisodeRecord, VideoFile, append_episode
+from fleet_gym.video.run_lock import find_locks
+
+logger = logging.getLogger("fleet_gym.video")
+
+UNREADABLE_SUFFIX = ".unreadable"
+_QUIET = 0.5  # seconds after which a file nobody holds a lock for counts as no longer written to
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True)
+class RecoveredVideo:
+    """What became of a left-over ``.part`` file.
+
+    Attributes:
+        part: its path, which is no more.
+        path: of the video made of it, or of the unreadable file that was set aside; None when it was empty.
+        frames: that can be decoded.
+    """
+
+    part: Path
+    path: Path | None
+    frames: int
+
+
+def recover_leftovers(folder: str | os.PathLike[str]) -> list[RecoveredVideo]:
+    """Repairs the ``.part`` files of recorders that are no more; those of live ones are left alone.
+
+    Each becomes ``...-partial.mp4`` with every frame that can be decoded, and gets a row in the episode log, marked
+    ``crashed`` and ``recovered``. A file without a single frame is set aside with ``.unreadable`` appended, or deleted
+    when it is empty. Recorders do this at their start.
+
+    Args:
+        folder: of the videos.
+
+    Returns:
+        What was found.
+    """
+    root = Path(folder)
+    # In this order: a file seen now was announced before, so that the lock of a live recorder lists it.
+    parts = {path.name: path for path in sorted(root.glob(f"*.mp4{PART_SUFFIX}"))}
+    locks = find_locks(root)
+    try:
+        live = frozenset[str]().union(*(lock.names for lock in locks if lock.live))
+        orphans = [path for name, path in parts.items() if name not in live]
+        found = [result for result in map(_recover, orphans) if result is not None]
+        _log(root, found)
+    finally:
+        for lock in locks:
+            lock.close(remove=True)
+    return [result for result, _ in found]
+
+
+def _recover(part: Path) -> tuple[RecoveredVideo, _Facts] | None:
+    name = parse_episode_video_filename(part.name.removesuffix(PART_SUFFIX))
+    if name is None:
+        return None
+    try:
+        _wait_until_quiet(part)
+        size = part.stat().st_size
+    except FileNotFoundError:
+        return None  # published meanwhile
+    if size == 0:
+        part.unlink()
+        return RecoveredVideo(part, None, 0), _Facts(name)
+    repaired = part.with_name(part.name + ".repaired")
+    facts = _remux(part, repaired, name)
+    if facts.frames == 0:
+        repaired.unlink(missing_ok=True)
+        aside = part.with_name(part.name + UNREADABLE_SUFFIX)
+        os.replace(part, aside)
+        logger.warning("left-over video %s has no frame that can be decoded; renamed to %s", part, aside.name)
+        return RecoveredVideo(part, aside, 0), facts
+    path = publish(repaired, replace(name, partial=True), "unique")
+    part.unlink()
+    logger.warning("left-over video of a killed recorder: %d frames recovered as %s", facts.frames, path)
+    return RecoveredVideo(part, path, facts.frames), facts
+
+
+def _wait_until_quiet(path: Path) -> None:
+    # An encoder whose recorder was killed a moment ago may still be writing the end.
+    deadline = time.monotonic() + _PATIENCE
+    while time.time() - path.stat().st_mtime < _QUIET and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+@dataclass
+class _Facts:
+    name: EpisodeVideoName
+    frames: int = 0
+    fps: Fraction | None = None
+    size: tuple[int, int] = (0, 0)
+    coded_size: tuple[int, int] = (0, 0)
+    comment: dict[str, Any] | None = None
+
+
+def _remux(part: Path, target: Path, name: EpisodeVideoName) -> _Facts:
+    """Copies the packets that can be decoded into an ordinary mp4."""
+    import av
+
+    facts = _Facts(name)
+    try:
+        with closing(av.open(str(part))) as source:
+            stream = source.streams.video[0]
+            packets, decoded = [], 0
+            try:
+                for packet in source.demux(stream):
+                    if packet.size:
+                        decoded += len(packet.decode())
+                        packets.append(packet)
+                decoded += len(stream.codec_context.decode(None))
+            except av.FFmpegError as error:
+                logger.debug("%s ends with %s", part, error)  # the cut the kill made
+            packets = packets[:decoded]
+            facts.frames = len(packets)
+            facts.fps = stream.average_rate
+            facts.size = facts.coded_size = (stream.codec_context.width, stream.codec_context.height)
+            facts.comment = _comment(source.metadata.get("comment", ""))
+            if packets:
+                _write(target, stream, packets, source.metadata)
+    except (av.FFmpegError, IndexError) as error:
+        logger.debug("%s cannot be read: %s", part, error)
+    if facts.comment is not None and "size" in facts.comment:
+        width, height = facts.comment["size"]
+        facts.size = (int(width), int(height))
+    return facts
+
+
+def _write(target: Path, template: Any, packets: Iterable[Any], metadata: dict[str, str]) -> None:
+    import av
+
+    with av.open(str(target), "w", format="mp4") as container:
+        container.metadata.update(metadata)
+        stream = container.add_stream_from_template(template)
+        for packet in packets:
+            packet.stream = stream
+            container.mux(packet)
+
+
+def _comment(text: str) -> dict[str, Any] | None:
+    try:
+        comment = json.loads(text)
+    except ValueError:
+        return None
+    return comment if isinstance(comment, dict) else None
+
+
+def _log(folder: Path, found: Iterable[tuple[RecoveredVideo, _Facts]]) -> None:
+    records: dict[tuple[Any, ...], EpisodeRecord] = {}
+    for result, facts in found:
+        if not result.frames or result.path is None:
+            continue
+        name, run = facts.name, str((facts.comment or {}).get("run", ""))
+        record = records.setdefault(
+            (run, name.env, name.episode, name.start_step),
+            EpisodeRecord(
+                name.env, name.episode, episode_return=None, crashed=True, recovered=True, start_step=name.start_step,
+                fps=str(facts.fps or ""), last_frame="missing", run_id=run,
+            ),
+        )  # fmt: skip
+        record.steps = max(record.steps, name.start_step + result.frames - 1)
+        file = VideoFile(name.camera, result.path.name, result.frames, 0, facts.size, facts.coded_size)
+        file.bytes = result.path.stat().st_size
+        record.files.append(file)
+    for record in records.values():
+        append_episode(folder, record.row())

@@ -1,0 +1,90 @@
+"""One lock file per recorder, so that nobody takes the unfinished files of a live one for left-overs.
+
+The file lists the ``.part`` files its recorder has claimed, each before it appears. It is locked with POSIX record
+locks, which end with the process whatever happened to it: byte 0 by the recorder, byte k + 1 by its worker k, which
+may outlive a killed recorder by the moment it takes to finish its files. They are not inherited by forks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+_PREFIX, _SUFFIX = ".recorder-", ".lock"
+# A process never conflicts with its own POSIX locks, and would lose them by closing the file: so it remembers them.
+_own: dict[Path, int] = {}
+
+
+class RunLock:
+    """A recorder's lock file; removed when it is closed."""
+
+    def __init__(self, folder: Path, run_id: str) -> None:
+        self.path = folder.resolve() / f"{_PREFIX}{run_id}{_SUFFIX}"
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        _own[self.path] = self._descriptor
+        lock_byte(self._descriptor, 0)
+
+    def announce(self, part_name: str) -> None:
+        """Adds a ``.part`` file about to be claimed."""
+        os.write(self._descriptor, os.fsencode(part_name) + b"\n")
+
+    def close(self) -> None:
+        """Removes the lock; calling it again does nothing."""
+        if self._descriptor >= 0:
+            self.path.unlink(missing_ok=True)
+            del _own[self.path]
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def lock_byte(descriptor: int, byte: int) -> None:
+    """Locks one byte of a lock file; on file systems without locks does nothing, and nothing there is ever repaired."""
+    with contextlib.suppress(OSError):
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+
+
+class FoundLock:
+    """Somebody's lock file, looked at from outside.
+
+    Attributes:
+        path: of the file.
+        names: ``.part`` files it lists.
+        live: its recorder or one of its workers is still there, or that cannot be told.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.live = True
+        self._descriptor = -1
+        if path in _own:
+            self.names = _read_names(_own[path])
+            return
+        self._descriptor = os.open(path, os.O_RDWR)
+        self.names = _read_names(self._descriptor)
+        with contextlib.suppress(OSError):
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.live = False
+
+    def close(self, remove: bool) -> None:
+        """Lets go of it, and removes it if asked to and it is dead."""
+        if remove and not self.live:
+            self.path.unlink(missing_ok=True)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def find_locks(folder: Path) -> list[FoundLock]:
+    """Returns every lock file of a folder, those of this process included."""
+    found = []
+    for path in sorted(folder.resolve().glob(f"{_PREFIX}*{_SUFFIX}")):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.append(FoundLock(path))
+    return found
+
+
+def _read_names(descriptor: int) -> frozenset[str]:
+    data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    return frozenset(os.fsdecode(data).split("\n")) - {""}
