@@ -6,6 +6,7 @@ import gc
 import linecache
 import os
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ Location = tuple[tuple[str, int], ...]
 """(file name, line number) of each frame, innermost last."""
 
 TOP_LINES = 10
+DEAR_S = 50e-6
+"""A reading of the heap that takes longer is not taken around every call into C."""
 _PACKAGE = Path(__file__).resolve().parent.parent
 _OWN_PREFIXES = (f"{_PACKAGE / 'profiling'}{os.sep}", "<frozen ")
 _OWN_FILES = frozenset(
@@ -138,22 +141,22 @@ class TracingWindow:
     def __init__(self, steps: int, nframe: int, native: Callable[[], int]) -> None:
         self._half = max(1, steps // 2)
         self._nframe = nframe
-        self._native = native
         self._lease = TraceLease(nframe)
         self._calls = NativeCalls(native)
         self._snapshots = [traced_lines(nframe)]
         self._steps = 0
         self._watches_calls = False
+        start = time.perf_counter()
+        native()
+        self._is_cheap = time.perf_counter() - start < DEAR_S
         self.release = self._lease.release
 
-    def before_call(self) -> int:
-        """Starts watching this thread's calls into C, unless another profiler is, and returns the C heap's bytes."""
-        before = self._native()
-        self._watches_calls = sys.getprofile() is None
+    def before_call(self) -> None:
+        """Starts watching this thread's calls into C, unless another profiler is, or reading the heap is dear."""
+        self._watches_calls = self._is_cheap and sys.getprofile() is None
         if self._watches_calls:
             self._calls.forget_open_calls()
             sys.setprofile(self._calls)
-        return before
 
     def after_call(self) -> None:
         """Stops watching."""

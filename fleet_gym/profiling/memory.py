@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fleet_gym.profiling import signals
 from fleet_gym.profiling.growth import Location, TracingWindow, growing_lines, traced_lines
 from fleet_gym.profiling.intervals import SIGNALS, MemoryRecord, RecordStore, Spread, mib
 from fleet_gym.profiling.log import logger
-from fleet_gym.profiling.native_phases import NativePhases
-from fleet_gym.profiling.report import MemoryReport, TopLine, hints
+from fleet_gym.profiling.native_phases import NativePhases, NativeSampler
+from fleet_gym.profiling.report import MemoryReport, PhaseMemory, TopLine, hints
 from fleet_gym.profiling.settings import MemorySettings
 from fleet_gym.profiling.sinks import Sink, open_sinks
 from fleet_gym.profiling.sources import Rss, SlowSignals, TracedHeap, native_reader
 from fleet_gym.profiling.verdict import MIN_INTERVALS, LeakVerdict, MinimaSeries, judge
 
-SAMPLES_PER_INTERVAL = 16
 KEPT_RECORDS = 1000
 FIRST_SNAPSHOT = 10
 BLOCK_BYTES = 64
@@ -31,9 +30,9 @@ _live: weakref.WeakSet[MemoryProfiler] = weakref.WeakSet()
 class MemoryProfiler:
     """Samples memory after each step, says so once per interval, and remembers what a report needs.
 
-    Around each call of ``step`` and ``reset``::
+    Around each call of ``step`` (``reset`` alike)::
 
-        before = profiler.before()
+        before = profiler.before_step()
         ...
         profiler.after_step(before)
 
@@ -43,8 +42,7 @@ class MemoryProfiler:
         worker_pids: returns the process ids of the environment's workers.
 
     Attributes:
-        before: to be called before each call; returns the bytes handed out by the C allocator, those of tracemalloc's
-            own tables excluded (RSS where that cannot be read).
+        before_step: to be called before each step; its result is for `after_step`.
         records: the latest intervals.
     """
 
@@ -54,15 +52,13 @@ class MemoryProfiler:
         self._worker_pids = worker_pids
         self.records = RecordStore(KEPT_RECORDS)
         self._sinks = open_sinks(settings.log_path, settings.tensorboard_dir)
-        self._native, self._native_is_known = native_reader()
-        self.before = self._native
+        native, self._native_is_known = native_reader()
         self._interval = settings.interval
-        self._stride = max(1, self._interval // SAMPLES_PER_INTERVAL)
-        self._phases = NativePhases()
+        self._native = NativeSampler(native, max(1, self._interval // 16), max(1, self._interval // 4))
+        self.before_step = self._native.before_step
         self._count = self._total_steps = self._full_intervals = 0
         self._current, self._peak = Spread(), Spread()
-        self._rss, self._blocks = Spread(), Spread()
-        self._native_low = 1 << 62
+        self._rss, self._blocks, self._native_levels = Spread(), Spread(), Spread()
         self._carried_peak = 0
         self._is_lost = self._is_closed = False
         self._slow = SlowSignals(settings.memory_limit_mb)
@@ -71,15 +67,14 @@ class MemoryProfiler:
         self._next_look = MIN_INTERVALS
         self._window: TracingWindow | None = None
         self._window_lines: tuple[TopLine, ...] = ()
-        self._source: TracedHeap | Rss = TracedHeap(settings.nframe) if settings.mode == "trace" else Rss()
-        self._source_stride = 1 if settings.mode == "trace" else self._stride
+        self._traces = settings.mode == "trace"
+        self._source: TracedHeap | Rss = TracedHeap(settings.nframe) if self._traces else Rss()
         self._release = weakref.finalize(self, _release, self._source, self._sinks)
         _live.add(self)
         self._snapshots: list[tuple[int, dict[Location, tuple[int, int]]]] = []
         self._take_snapshot()
         self._started = self._interval_started = time.perf_counter()
-        self._ended = 0.0
-        self._phases.start(self._native())
+        self._phases = NativePhases(self._native.timed_read())
         self._last, self._highest = self._source.sample() or (0, 0)
         self._previous_end = self._last
 
@@ -87,35 +82,37 @@ class MemoryProfiler:
         """Takes the state after a step into account.
 
         Args:
-            before: what `before` returned.
+            before: what `before_step` returned.
         """
+        self._count += 1
         if self._window is not None:
-            self._window.after_call()
-        after = self._native()
-        self._phases.add_step(before, after)
-        if after < self._native_low:
-            self._native_low = after
-        count = self._count = self._count + 1
-        is_last = count == self._interval
-        if count % self._source_stride == 0 or is_last:
+            self._step_in_window(self._window)
+        if self._traces:
             self._sample()
-        if count % self._stride == 0 or is_last:
-            self._rss.add(signals.rss_bytes())
-            self._blocks.add(signals.python_blocks())
-        if self._window is not None and self._window.step_done():
-            self._close_window()
-        if is_last:
+        if before >= 0:
+            self._phases.add_step(before, self._native.timed_read())
+            self._sample_levels()
+        if self._count == self._interval:
             self._end_interval()
+
+    def before_reset(self) -> int:
+        """To be called before each reset; its result is for `after_reset`."""
+        before = self._native.before_reset()
+        if self._window is not None:
+            self._window.before_call()
+        return before
 
     def after_reset(self, before: int) -> None:
         """Takes the state after a reset into account.
 
         Args:
-            before: what `before` returned.
+            before: what `before_reset` returned.
         """
         if self._window is not None:
             self._window.after_call()
-        self._phases.add_reset(before, self._native())
+        self._phases.count_reset()
+        if before >= 0:
+            self._phases.add_reset(before, self._native.timed_read())
 
     def usage(self) -> dict[str, float] | None:
         """Returns MiB now and the highest since profiling started; after `close`, as they were then; None once lost."""
@@ -134,9 +131,6 @@ class MemoryProfiler:
     def flush(self) -> None:
         """Ends the running interval early, if it has a step."""
         if self._count and not self._is_closed:
-            self._sample()
-            self._rss.add(signals.rss_bytes())
-            self._blocks.add(signals.python_blocks())
             self._end_interval()
 
     def close(self) -> None:
@@ -156,7 +150,7 @@ class MemoryProfiler:
         if self._is_closed:
             return self._final
         usage = self.usage()
-        phases = self._phases.so_far()
+        phases, outside_bytes = self._phases.so_far(self._count, self._native.timed_read())
         verdicts = {name: self._judge(name) for name in self._series}
         lines = self._window_lines
         if isinstance(self._source, TracedHeap) and not self._is_lost:
@@ -171,8 +165,15 @@ class MemoryProfiler:
             verdicts=verdicts,
             phases=phases,
             top_lines=lines,
-            hints=hints(verdicts, phases, self._phases.outside_bytes(), lines),
+            hints=hints(verdicts, phases, outside_bytes, lines),
         )
+
+    def _sample_levels(self) -> None:
+        self._native_levels.add(self._native.last)
+        self._rss.add(signals.rss_bytes())
+        self._blocks.add(signals.python_blocks())
+        if not self._traces:
+            self._sample()
 
     def _sample(self) -> None:
         reading = self._source.sample()
@@ -201,18 +202,21 @@ class MemoryProfiler:
         if self._source.is_lost():
             self._lose()
         self._total_steps += self._count
+        start = time.perf_counter()
+        self._native.read_if_cheap()
+        self._sample_levels()
         now = time.perf_counter()
+        self._native.adapt(2 * (now - start), (start - self._interval_started) / self._count)
         self._slow.read(self._worker_pids())
         if self._count == self._interval:
             self._remember_minima()
+        in_phases = self._phases.end_interval(self._count, self._native.last)
         if not self._is_lost:
-            self._say(self._record(now))
+            self._say(self._record(now, in_phases))
             self._previous_end = self._last
         self._interval_started = now
-        self._phases.end_interval()
-        for spread in (self._current, self._peak, self._rss, self._blocks):
+        for spread in (self._current, self._peak, self._rss, self._blocks, self._native_levels):
             spread.clear()
-        self._native_low = 1 << 62
         self._count = 0
 
     def _remember_minima(self) -> None:
@@ -223,7 +227,7 @@ class MemoryProfiler:
         traced = self._source.name == "tracemalloc" and not self._is_lost
         lows = {
             "python": self._current.low if traced else self._blocks.low * BLOCK_BYTES,
-            "native": self._native_low,
+            "native": self._native_levels.low,
             "rss": self._rss.low,
             "workers": self._slow.workers_bytes,
         }
@@ -266,20 +270,31 @@ class MemoryProfiler:
         spacing = self._total_steps // max(self._phases.resets, 1)
         steps = self._settings.diagnosis_steps or min(max(4 * spacing, least), most)
         logger.info("[MEMORY+] a leak is suspected: tracing %d steps to name the lines", steps)
-        self._window = TracingWindow(steps, self._settings.nframe, self._native)
-        self.before = self._window.before_call
+        self._window = TracingWindow(steps, self._settings.nframe, self._native.read)
+        self.before_step = self._before_step_in_window
+
+    def _before_step_in_window(self) -> int:
+        before = self._native.before_step()
+        if self._window is not None:
+            self._window.before_call()
+        return before
+
+    def _step_in_window(self, window: TracingWindow) -> None:
+        window.after_call()
+        if window.step_done():
+            self._close_window()
 
     def _close_window(self) -> None:
         if self._window is None:
             return
         self._window_lines = self._window.close()
         self._window = None
-        self.before = self._native
+        self.before_step = self._native.before_step
         for line in self._window_lines[:3]:
             logger.info("[MEMORY+] grows: %s", line)
 
-    def _record(self, now: float) -> MemoryRecord:
-        slow, in_phases = self._slow, self._phases.in_interval()
+    def _record(self, now: float, in_phases: Mapping[str, PhaseMemory]) -> MemoryRecord:
+        slow = self._slow
         return MemoryRecord(
             step=self._total_steps,
             steps=self._count,
@@ -293,7 +308,7 @@ class MemoryProfiler:
             growth_mb=mib(self._last - self._previous_end),
             rss_mb=mib(signals.rss_bytes()),
             uss_mb=slow.uss_mb,
-            native_mb=mib(self._native()) if self._native_is_known else None,
+            native_mb=mib(self._native.last) if self._native_is_known else None,
             python_blocks=signals.python_blocks(),
             resets=in_phases["reset"].calls,
             step_native_bytes=in_phases["step"].native_bytes,

@@ -48,7 +48,7 @@ class _MemoryProfiling(ForwardsToInner):
     def step(self, action: Any) -> Any:
         """Steps the environment and samples memory; what the environment raises passes through after a last line."""
         profiler = self._profiler
-        before = profiler.before()
+        before = profiler.before_step()
         try:
             result = self.env.step(action)
         except BaseException:
@@ -61,7 +61,7 @@ class _MemoryProfiling(ForwardsToInner):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         """Resets the environment; its native growth counts for ``reset``."""
         profiler = self._profiler
-        before = profiler.before()
+        before = profiler.before_reset()
         try:
             return self.env.reset(seed=seed, options=options)
         finally:
