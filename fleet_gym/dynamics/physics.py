@@ -198,7 +198,7 @@ class PhysicsDynamics:
         for robot, twist in zip(self._mobile.tolist(), self._twist[world, self._mobile].tolist(), strict=True):
             simulation.drive(robot, twist[0], twist[1])
         touched = simulation.advance(self._substeps, pairs)
-        self._motion[world] = simulation.read_motion()
+        self._motion[world] = np.array(simulation.read_motion()).reshape(-1, 13)
         for robot, slot in enumerate(self._slots):
             count = len(slot.geometry.movable)
             if count and state.active[world, robot]:

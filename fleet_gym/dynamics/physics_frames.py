@@ -27,7 +27,7 @@ def multiply(left: Array, right: Array) -> Array:
     out = np.empty(np.broadcast_shapes(left.shape, right.shape))
     a, b = left[..., :3], right[..., :3]
     out[..., :3] = left[..., 3:] * b + right[..., 3:] * a + _cross(a, b)
-    out[..., 3] = left[..., 3] * right[..., 3] - (a * b).sum(axis=-1)
+    out[..., 3] = left[..., 3] * right[..., 3] - a[..., 0] * b[..., 0] - a[..., 1] * b[..., 1] - a[..., 2] * b[..., 2]
     return out
 
 
