@@ -126,6 +126,12 @@ class Clips:
         return bool(self.held.any())
 
     @property
+    def full(self) -> BoolArray:
+        """(E,) clips that have reached the greatest length."""
+        length = self._options.video_length
+        return np.zeros_like(self.open) if length is None else self._frames >= length
+
+    @property
     def open_envs(self) -> NDArray[np.intp]:
         """(n,) environments with an open clip, ascending."""
         if self._open_envs is None:
@@ -223,7 +229,7 @@ class Clips:
         """Ends clips that have reached the greatest length; their rows wait for the end of the episode."""
         if self._options.video_length is None:
             return
-        for env in np.flatnonzero(self.open & (self._frames >= self._options.video_length)).tolist():
+        for env in np.flatnonzero(self.open & self.full).tolist():
             clip = self._current.pop(env)
             self._cut.setdefault(env, []).append(clip)
             self._stop(env)

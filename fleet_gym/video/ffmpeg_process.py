@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from fleet_gym.video.forks import close_in_forks, forget
 
-_PIPE_BYTES = 1 << 20  # /proc/sys/fs/pipe-max-size of an unprivileged process
+_LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size of an unprivileged process
+_SMALLEST_PIPE = 1 << 16
+_FRAMES_IN_PIPE = 4
 _F_SETPIPE_SZ, _F_GETPIPE_SZ = 1031, 1032  # fcntl has these names from Python 3.10 on Linux only
 _FIONREAD = 0x541B
 # What ffmpeg returns after it finished its file because of SIGINT or SIGTERM (a Ctrl-C reaches the children too).
@@ -31,12 +33,13 @@ def _reap(process: subprocess.Popen[bytes], owner: int) -> None:
 class FfmpegProcess:
     """Feeds raw frames to an ffmpeg through its standard input."""
 
-    def __init__(self, process: subprocess.Popen[bytes], timeout: float) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], timeout: float, frame_bytes: int) -> None:
         """Takes a running ffmpeg over.
 
         Args:
             process: with pipes as stdin and stderr.
             timeout: seconds without progress after which it counts as stuck.
+            frame_bytes: of one frame.
         """
         import fcntl
 
@@ -45,9 +48,11 @@ class FfmpegProcess:
         self._process = process
         self._timeout = timeout
         self._stdin = process.stdin.fileno()
-        # More room lets a frame be handed over at once; without the right to it the default is kept.
+        # Room for whole frames lets them be handed over at once, but what is in the pipe is lost when everything is
+        # killed. Without the right to a larger pipe the default is kept.
+        wanted = min(max(_FRAMES_IN_PIPE * frame_bytes, _SMALLEST_PIPE), _LARGEST_PIPE)
         with contextlib.suppress(OSError):
-            fcntl.fcntl(self._stdin, _F_SETPIPE_SZ, _PIPE_BYTES)
+            fcntl.fcntl(self._stdin, _F_SETPIPE_SZ, wanted)
         self._capacity = fcntl.fcntl(self._stdin, _F_GETPIPE_SZ)
         os.set_blocking(self._stdin, False)
         close_in_forks(self._stdin)

@@ -27,9 +27,11 @@ from fleet_gym.video.pool_protocol import FrameRing
 from fleet_gym.video.run_lock import RunLock
 from fleet_gym.video.writers import CHANNELS, EncoderSettings, Images, Outcome, StreamRequest, StreamResult
 
-_SMALLEST_RING = 4 << 20
-_LARGEST_RING = 96 << 20
-_STEPS_IN_RING = 4
+# What waits in the ring is lost when everything is killed, so there is room for a few frames per stream, in memory
+# that stays small beside the encoders; at least for two steps, so that handing one over need not wait for its encoding.
+_FRAMES_IN_RING = 16
+_RING_BYTES = 40 << 20
+_LARGEST_RING = 160 << 20
 # The worker gets this process's import path, so that it finds the same packages; it never sees the user's script.
 _BOOTSTRAP = (
     "import json, sys; setup = sys.argv[1]; sys.path[:] = json.loads(setup)['path']; "
@@ -321,8 +323,9 @@ class PoolBackend:
         return min(range(self._count), key=lambda worker: len(self._open[worker]))
 
     def _start(self, worker: int, sizes: Sequence[int]) -> _WorkerProcess:
-        wanted = _STEPS_IN_RING * self._streams_per_worker * sum(sizes) // len(sizes)
-        size = max(_SMALLEST_RING, 4 * max(sizes), min(wanted, _LARGEST_RING))
+        step = self._streams_per_worker * sum(sizes) // len(sizes)
+        size = min(_FRAMES_IN_RING * step, max(_RING_BYTES, 2 * step), _LARGEST_RING)
+        size = max(size, 4 * max(sizes))
         return _WorkerProcess(worker, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE, self._setup, self._settings.timeout)
 
     def _send(self, worker: int, kind: bytes, items: Sequence[Any]) -> None:

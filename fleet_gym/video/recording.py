@@ -131,7 +131,7 @@ class Recording:
         clips = self._clips
         self._join(plan)
         to_open = clips.held & plan.stepped
-        recording = clips.open | to_open
+        recording = (clips.open | to_open) & ~clips.full
         on_grid = (plan.steps - clips.first_step) % self._options.stride == 0
         append = plan.append & recording & (on_grid | plan.finish)
         finals = plan.append_final & recording

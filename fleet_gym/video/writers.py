@@ -35,7 +35,7 @@ class EncoderSettings:
 
     Attributes:
         codec: ``"libx264"``, ``"h264_nvenc"`` or another encoder of the ffmpeg at hand.
-        preset: of the codec.
+        preset: of the codec, None for ``"veryfast"`` of libx264 and the default of any other.
         crf: constant quality, None for the codec's default.
         bitrate: such as ``"2M"``, None for the codec's default.
         overwrite: what to do about a name that is taken.
@@ -44,7 +44,7 @@ class EncoderSettings:
     """
 
     codec: str = "libx264"
-    preset: str = "veryfast"
+    preset: str | None = None
     crf: float | None = None
     bitrate: str | None = None
     overwrite: Overwrite = "unique"
@@ -53,10 +53,12 @@ class EncoderSettings:
 
     def codec_options(self) -> dict[str, str]:
         """Returns the encoder's private options, under ffmpeg's names."""
-        options = {"preset": self.preset, "g": str(KEYFRAME_INTERVAL)}
+        options = {"g": str(KEYFRAME_INTERVAL)}
         if self.codec == "libx264":
             # Without look-ahead an encoder holds a few frames instead of dozens, and has nothing left to do at close.
-            options["tune"] = "zerolatency"
+            options |= {"preset": "veryfast", "tune": "zerolatency"}
+        if self.preset is not None:
+            options["preset"] = self.preset
         if self.crf is not None:
             options["cq" if self.codec.endswith("_nvenc") else "crf"] = f"{self.crf:g}"
         if self.bitrate is not None:
@@ -228,9 +230,9 @@ class EpisodeVideoWriter:
         request, settings = self.request, self._settings
         target = part_path(self._folder, request.name) if self._watched else self._folder / request.name.filename
         options = settings.codec_options()
-        options.pop("preset")
+        preset = options.pop("preset", "medium")  # MoviePy passes one on in any case, and this where none is given
         options.pop("b", None)
-        arguments: dict[str, Any] = {"codec": settings.codec, "preset": settings.preset, "bitrate": settings.bitrate}
+        arguments: dict[str, Any] = {"codec": settings.codec, "preset": preset, "bitrate": settings.bitrate}
         # The exact rate is set by the setpts filter; what MoviePy passes on is rounded to hundredths.
         fps = int(request.fps) if request.fps.denominator == 1 else float(request.fps)
         if self._watched:
@@ -242,7 +244,8 @@ class EpisodeVideoWriter:
         size = (request.width, request.height)
         self._writer = self._factory(str(target), size, fps, threads=1, **arguments)
         if self._watched:
-            self._process = FfmpegProcess(self._writer.proc, settings.timeout)
+            frame_bytes = request.width * request.height * (4 if request.pixel_format == "rgba" else 3)
+            self._process = FfmpegProcess(self._writer.proc, settings.timeout, frame_bytes)
 
     def _fail(self, error: Exception) -> None:
         self.error = str(error) or repr(error)

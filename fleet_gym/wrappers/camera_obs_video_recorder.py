@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
 from fleet_gym.video.clips import RecordingOptions
+from fleet_gym.video.codecs import check_codec
 from fleet_gym.video.episode_files import Overwrite, check_name_prefix
 from fleet_gym.video.episode_log import EpisodeRecord
 from fleet_gym.video.episode_tracker import EpisodeTracker
@@ -93,7 +94,7 @@ class CameraObsVideoRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         backpressure: Backpressure = "block",
         encoder_timeout: float = 30.0,
         codec: str = "libx264",
-        preset: str = "veryfast",
+        preset: str | None = None,
         crf: float | None = None,
         bitrate: str | None = None,
         writer_factory: Callable[..., Any] | None = None,
@@ -132,7 +133,7 @@ class CameraObsVideoRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
                 counts them.
             encoder_timeout: seconds without progress after which an encoder counts as stuck.
             codec: ffmpeg encoder; ``"h264_nvenc"`` if the ffmpeg at hand has it.
-            preset: of the codec.
+            preset: of the codec; None for ``"veryfast"`` of libx264 and the default of any other.
             crf: constant quality of the codec, smaller is better.
             bitrate: such as ``"2M"``.
             writer_factory: called as ``writer_factory(filename, size, fps, **kwargs)`` for each video; returns an
@@ -157,6 +158,8 @@ class CameraObsVideoRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         for name, function in (("keep", keep), ("step_trigger", step_trigger), ("episode_columns", episode_columns)):
             if function is not None and not callable(function):
                 raise TypeError(f"{name}: expected a function, got {function!r}")
+        own_writer = writer_factory is not None
+        check_codec(codec, moviepy=backend != "pool" and not own_writer, pool=backend != "moviepy" and not own_writer)
         self._mode = _autoreset_mode(metadata)
         settings = EncoderSettings(
             codec=codec,
