@@ -228,8 +228,10 @@ def sweep_world(
     """
     num_robots, num_obstacles = position.shape[0], obstacles.shape[0]
     stop[:] = 1.0
-    length = np.sqrt(displacement[:, 0] ** 2 + displacement[:, 1] ** 2)
-    reach = radius + margin + length + SKIN
+    reach = np.empty(num_robots)
+    for i in range(num_robots):
+        length = np.sqrt(displacement[i, 0] ** 2 + displacement[i, 1] ** 2)
+        reach[i] = radius[i] + margin[i] + length + SKIN
     pairs = candidate_pairs(position, reach, active)
     changed = True
     refinement = 0
@@ -272,7 +274,10 @@ def mark_touching(
 ) -> None:
     """Marks the pairs of one world that touch or overlap where they stand, in `contact` (see `sweep_world`)."""
     num_robots = position.shape[0]
-    pairs = candidate_pairs(position, radius + SKIN, active)
+    reach = np.empty(num_robots)
+    for i in range(num_robots):
+        reach[i] = radius[i] + SKIN
+    pairs = candidate_pairs(position, reach, active)
     for n in range(pairs.shape[0]):
         contact[pairs[n, 0], pairs[n, 1]] = True
     for i in range(num_robots):

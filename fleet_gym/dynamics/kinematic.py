@@ -51,6 +51,8 @@ class KinematicDynamics:
         self._obstacles = np.zeros((num_envs, scene.num_bodies, 6))
         self._obstacle_active = np.zeros((num_envs, scene.num_bodies), dtype=np.bool_)
         self._contact = np.zeros((num_envs, scene.num_robots, scene.num_robots + scene.num_bodies), dtype=np.bool_)
+        # Compiles the kernels now: under a memory profiler that starts later, compiling would take minutes.
+        self.step(np.zeros((num_envs, scene.num_robots, scene.action_size)), np.zeros(num_envs, dtype=np.bool_))
 
     def step(self, commands: NDArray[np.float64], active: NDArray[np.bool_]) -> None:
         """Advances the active worlds by one control step, see `Dynamics.step`."""
@@ -238,13 +240,17 @@ def _step_worlds(
     omega = np.zeros(num_robots)
     sagitta = np.zeros(num_robots)
     stop = np.ones(num_robots)
-    radius = np.ascontiguousarray(parameters[:, _RADIUS])
+    radius = np.empty(num_robots)
+    plane = np.empty((num_robots, 2))
+    for r in range(num_robots):
+        radius[r] = parameters[r, _RADIUS]
     contact = np.zeros(contacts.shape[1:], dtype=np.bool_)
     for e in range(num_envs):
         if not active_worlds[e]:
             continue
         for r in range(num_robots):
-            displacement[r] = 0.0
+            displacement[r, 0] = displacement[r, 1] = 0.0
+            plane[r, 0], plane[r, 1] = position[e, r, 0], position[e, r, 1]
             omega[r] = sagitta[r] = 0.0
             if not active[e, r] or parameters[r, _DRIVE] == _STATIC:
                 continue
@@ -256,7 +262,6 @@ def _step_worlds(
                 twists[e, r], omega[r], heading[r], parameters[r, _AXLE_OFFSET], dt, displacement[r]
             )
         contact[:] = False
-        plane = np.ascontiguousarray(position[e, :, :2])
         sweep_world(
             plane, displacement, sagitta, radius, active[e], obstacles[e], obstacle_active[e], respond, stop, contact
         )

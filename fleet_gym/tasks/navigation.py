@@ -156,6 +156,7 @@ class Navigation:
         self._arrived = np.zeros((num_envs, num_robots), dtype=np.bool_)
         self._num_collisions = np.zeros(num_envs, dtype=np.int64)
         self._draw(np.random.default_rng(0))
+        self._observe(FleetState.allocate(1, scene), self._goal[:1], self._previous_action[:1])  # compiles its kernel
 
     def sample(self, rngs: Sequence[np.random.Generator], worlds: NDArray[np.intp]) -> WorldSample:
         """Draws obstacles, starts, goals and headings; see `Task.sample`."""

@@ -86,7 +86,8 @@ def candidate_pairs(
                 continue
             if count == pairs.shape[0]:
                 grown = np.empty((2 * count, 2), dtype=np.int64)
-                grown[:count] = pairs
+                for row in range(count):  # a slice assignment would compile numba's error messages for seconds
+                    grown[row, 0], grown[row, 1] = pairs[row, 0], pairs[row, 1]
                 pairs = grown
             pairs[count, 0] = i
             pairs[count, 1] = j
