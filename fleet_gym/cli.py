@@ -88,7 +88,9 @@ def common(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the videos and results.json.")] = Path("fleet-gym-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the videos, results.json and memory.jsonl.")] = Path(
+        "fleet-gym-demo"
+    ),
     num_envs: Annotated[int, typer.Option(min=1, help="Worlds.")] = 4,
     num_robots: Annotated[int, typer.Option(min=1, help="Robots in each world.")] = 3,
     robot: Annotated[str, typer.Option(help="A known robot (see `fleet-gym info`) or the path of a URDF.")] = "husky",
@@ -133,7 +135,7 @@ def demo(
     for line in handler.memory_lines:
         console.print(line, markup=False, soft_wrap=True)
     videos = sum(len(result.videos) for result in results)
-    console.print(f"{videos} videos and results.json are in {out.resolve()}", soft_wrap=True)
+    console.print(f"{videos} videos, results.json and memory.jsonl are in {out.resolve()}", soft_wrap=True)
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ class DemoConfig:
     """What the demo runs.
 
     Attributes:
-        out: folder of the videos and of ``results.json``.
+        out: folder of the videos, of ``results.json`` and of ``memory.jsonl``.
         num_envs: worlds.
         num_robots: robots in each world.
         robot: registry name or URDF path.
@@ -161,7 +161,7 @@ def make_demo_env(config: DemoConfig) -> VectorEnv[Any, Any, Any]:
             frame_source="env",
             episode_trigger=lambda env, episode: episode < config.episodes,
         )
-        return MemoryProfilingWrapper(recorder, profiling_interval=50)
+        return MemoryProfilingWrapper(recorder, profiling_interval=50, log_path=config.out / "memory.jsonl")
     except BaseException:
         env.close()
         raise
@@ -232,7 +232,7 @@ def play_episodes(
 def run_demo(
     config: DemoConfig, on_progress: Callable[[float], None], on_episode: Callable[[EpisodeResult], None]
 ) -> list[EpisodeResult]:
-    """Runs the demo; writes the videos and ``results.json`` to ``config.out``.
+    """Runs the demo; writes videos, results and memory records to ``config.out``.
 
     Args:
         config: what to run.

@@ -16,6 +16,7 @@ import av
 import pytest
 
 from fleet_gym import cli, diagnostics
+from fleet_gym.profiling.sinks import read_records
 
 SMALL_DEMO = ["--num-envs=2", "--num-robots=2", "--robot=diffbot", "--width=64", "--height=48", "--max-steps=12"]
 
@@ -83,7 +84,8 @@ def test_piped_demo_output_is_plain_and_complete(
         row = [str(episode["world"]), str(episode["episode"]), str(episode["steps"])]
         assert any(line.split()[:3] == row for line in lines)
         assert all(any(video in line for line in lines) for video in episode["videos"])
-    assert any(line.startswith("[MEMORY]") for line in lines)
+    logged = [line for line in lines if line.startswith("[MEMORY] Last")]
+    assert len(logged) == len(read_records(out / "memory.jsonl")) > 0
     assert str(out) in lines[-1]
 
 
