@@ -147,21 +147,30 @@ def _collision_points(client_id: int, body: int, link: int, pose: tuple[Any, Any
     radii: list[float] = []
     margin = 0.0
     shapes = p.getCollisionShapeData(body, link, physicsClientId=client_id)
-    for shape in shapes:
-        if shape[2] != p.GEOM_MESH:
+    for index, shape in enumerate(shapes):
+        if shape[2] == p.GEOM_MESH:
+            corners, radius = _mesh_points(client_id, body, link, index if len(shapes) > 1 else -1, shape), HULL_MARGIN
+            margin = HULL_MARGIN
+        else:
             corners, radius = _primitive(shape[2], shape[3])
-            points.append(_transform(shape[5], shape[6], corners))
-            radii += [radius] * len(corners)
-    if any(shape[2] == p.GEOM_MESH for shape in shapes):
-        with quiet_descriptors():  # it writes "?" for each shape that has no vertices
-            _, mesh = p.getMeshData(body, link, physicsClientId=client_id)
-        if not mesh:
-            return _bounding_box(client_id, body, link)
-        margin = HULL_MARGIN
-        points.append(np.array(mesh, dtype=np.float64))  # of all meshes of the link, about its centre of mass
-        radii += [margin] * len(mesh)
+            corners = _transform(shape[5], shape[6], corners)
+        points.append(corners)
+        radii += [radius] * len(corners)
     merged = np.concatenate(points) if points else np.zeros((0, 3))
     return _Link(_transform(*pose, merged), np.array(radii, dtype=np.float64), margin)
+
+
+def _mesh_points(client_id: int, body: int, link: int, index: int, shape: tuple[Any, ...]) -> NDArray[np.float64]:
+    """Vertices of a mesh or cylinder about the link's centre of mass; `index` is -1 if it is the link's only shape."""
+    with quiet_descriptors():  # PyBullet writes "?" for a shape it has no vertices of
+        _, vertices = pybullet().getMeshData(body, link, collisionShapeIndex=index, physicsClientId=client_id)
+    if vertices:
+        return np.array(vertices, dtype=np.float64)
+    # Only convex hulls hand out their vertices; a concave mesh is read from its file.
+    import trimesh
+
+    mesh: Any = trimesh.load(shape[4].decode(), force="mesh")
+    return _transform(shape[5], shape[6], np.asarray(mesh.vertices) * np.array(shape[3]))
 
 
 def _transform(position: Any, orientation: Any, points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -182,13 +191,6 @@ def _primitive(kind: int, dimensions: tuple[float, ...]) -> tuple[NDArray[np.flo
         "urdf: expected collision shapes that are boxes, spheres, capsules, cylinders or meshes, "
         f"got PyBullet geometry type {kind}"
     )
-
-
-def _bounding_box(client_id: int, body: int, link: int) -> _Link:
-    # Concave meshes hand out no vertices; PyBullet's box around them is some millimetres too large.
-    box = np.array(pybullet().getAABB(body, link, physicsClientId=client_id))
-    corners = np.array([[box[i, 0], box[j, 1], box[k, 2]] for i, j, k in product((0, 1), repeat=3)])
-    return _Link(corners, np.zeros(len(corners)))
 
 
 def _summarise(root_link: str, infos: list[Any], origins: list[Any], links: list[_Link]) -> UrdfGeometry:
