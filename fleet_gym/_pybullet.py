@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import logging
 import os
 import sys
@@ -31,6 +32,14 @@ def _flush_all() -> None:
     ctypes.CDLL(None).fflush(None)
 
 
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def quiet_descriptors() -> Iterator[None]:
     """Sends what C code writes to descriptors 1 and 2 to the debug log while the block runs.
@@ -38,25 +47,29 @@ def quiet_descriptors() -> Iterator[None]:
     Use it around import and loading only, never per step: it is process-wide, so what other threads print
     meanwhile is caught too (and is in the debug log).
     """
-    with _descriptor_lock, tempfile.TemporaryFile() as sink:
-        _flush_all()
-        saved: dict[int, int] = {}
-        try:
-            for descriptor in (1, 2):
+    caught = ""
+    try:
+        # A daemon may have closed some; a file opened next gets the free number, which then needs no detour.
+        with _descriptor_lock:
+            descriptors = [descriptor for descriptor in (1, 2) if _is_open(descriptor)]
+            with tempfile.TemporaryFile() as sink:
+                saved: dict[int, int] = {}
                 try:
-                    saved[descriptor] = os.dup(descriptor)
-                except OSError:  # closed by a daemon: nothing to silence
-                    continue
-                os.dup2(sink.fileno(), descriptor)
-            yield
-        finally:
-            _flush_all()
-            for descriptor, copy in saved.items():
-                os.dup2(copy, descriptor)
-                os.close(copy)
-            sink.seek(0)
-            for line in sink.read().decode(errors="replace").splitlines():
-                logger.debug("%s", line)
+                    _flush_all()
+                    for descriptor in descriptors:
+                        saved[descriptor] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+                        os.dup2(sink.fileno(), descriptor)
+                    yield
+                finally:
+                    _flush_all()
+                    for descriptor, copy in saved.items():
+                        os.dup2(copy, descriptor)
+                        os.close(copy)
+                    sink.seek(0)
+                    caught = sink.read().decode(errors="replace")
+    finally:
+        for line in caught.splitlines():
+            logger.debug("%s", line)
 
 
 def pybullet() -> ModuleType:
@@ -121,4 +134,6 @@ class DirectClient:
             with quiet_descriptors():
                 return int(p.loadURDF(path, physicsClientId=self.id, **kwargs))
         except p.error as error:
-            raise ValueError(f"urdf path: expected a URDF file that PyBullet can load, got {path!r} ({error})") from None
+            raise ValueError(
+                f"urdf path: expected a URDF file that PyBullet can load, got {path!r} ({error})"
+            ) from None
