@@ -1,0 +1,174 @@
+"""The gallery: one HTML page to look through the videos of one or several folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fleet_gym.video.episode_files import parse_episode_video_filename
+from fleet_gym.video.episode_log import RESERVED_COLUMNS, read_episodes
+from fleet_gym.video.thumbnails import contact_sheet
+
+_TEMPLATE = "assets/gallery/index.html.j2"
+
+
+@dataclass
+class GalleryVideo:
+    """A video of the page.
+
+    Attributes:
+        camera: its name.
+        link: relative URL.
+        sheet: contact sheet as a ``data:`` URI.
+        warning: what is wrong with it, empty when nothing is.
+        frames: in the file, None when unknown.
+    """
+
+    camera: str
+    link: str
+    sheet: str
+    warning: str
+    frames: int | None = None
+
+
+@dataclass
+class GalleryEpisode:
+    """A row of the page.
+
+    Attributes:
+        folder: where its files are.
+        env: index of the sub-environment.
+        episode: episode index.
+        steps: number of steps, None when unknown.
+        episode_return: sum of rewards, None when unknown.
+        success: None when unknown.
+        status: how it ended.
+        seed: None when unknown.
+        notes: warnings about the episode as a whole.
+        columns: the user's own.
+        videos: one per camera.
+    """
+
+    folder: str
+    env: int
+    episode: int
+    steps: int | None = None
+    episode_return: float | None = None
+    success: bool | None = None
+    status: str = "unknown"
+    seed: int | None = None
+    notes: list[str] = field(default_factory=list)
+    columns: dict[str, Any] = field(default_factory=dict)
+    videos: list[GalleryVideo] = field(default_factory=list)
+
+
+def write_gallery(
+    folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], output: str | os.PathLike[str] | None = None
+) -> Path:
+    """Writes a page with a row for every episode that has a video, or an error in place of one.
+
+    The page holds its own style, script and thumbnails, links the videos relatively and works from the disk.
+
+    Args:
+        folders: of videos, as recorders left them; the episode log is used where there is one.
+        output: the page, or a folder for an ``index.html``; None for ``index.html`` in the first folder.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        ValueError: when no folder is given or none has an episode.
+        NotADirectoryError: when a folder is not there.
+    """
+    several = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
+    if not several:
+        raise ValueError("folders: expected at least one folder of videos, got none")
+    roots = [Path(folder) for folder in several]
+    page = roots[0] / "index.html" if output is None else Path(output)
+    if page.is_dir():
+        page = page / "index.html"
+    logs = {root: read_episodes(root) for root in roots}
+    episodes = [episode for root in roots for episode in _episodes(root, logs[root], page.parent)]
+    if not episodes:
+        raise ValueError(f"folders: expected videos of a recorder, got none in {[str(root) for root in roots]}")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    partial = page.with_name(page.name + ".part")
+    partial.write_text(_render(episodes, [row for rows in logs.values() for row in rows]), encoding="utf-8")
+    os.replace(partial, page)
+    return page
+
+
+def _render(episodes: list[GalleryEpisode], rows: list[dict[str, Any]]) -> str:
+    from jinja2 import Environment
+
+    template = resources.files("fleet_gym").joinpath(_TEMPLATE).read_text(encoding="utf-8")
+    judged = [row["success"] for row in rows if row.get("success") is not None]
+    columns = sorted({name for episode in episodes for name in episode.columns})
+    return (
+        Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        .from_string(template)
+        .render(
+            episodes=episodes,
+            columns=columns,
+            folders=sorted({episode.folder for episode in episodes}),
+            logged=len(rows),
+            success_rate=sum(map(bool, judged)) / len(judged) if judged else None,
+            warnings=sum(bool(video.warning) for episode in episodes for video in episode.videos),
+        )
+    )
+
+
+def _episodes(root: Path, rows: list[dict[str, Any]], base: Path) -> list[GalleryEpisode]:
+    episodes: list[GalleryEpisode] = []
+    seen: set[str] = set()
+    for row in rows:
+        files = row.get("files", [])
+        seen.update(file["file"] for file in files if file.get("file"))
+        episode = _from_row(root, row, base)
+        if episode.videos or episode.notes:
+            episodes.append(episode)
+    unlogged: dict[tuple[Any, ...], GalleryEpisode] = {}
+    for path in sorted(root.glob("*.mp4")):
+        name = parse_episode_video_filename(path)
+        if name is not None and path.name not in seen:
+            key = (name.prefix, name.env, name.episode, name.start_step, name.run, name.partial)
+            status = "partial" if name.partial else "unknown"
+            episode = unlogged.setdefault(key, GalleryEpisode(str(root), name.env, name.episode, status=status))
+            episode.videos.append(_video(path, name.camera, base, None))
+    return episodes + list(unlogged.values())
+
+
+def _from_row(root: Path, row: dict[str, Any], base: Path) -> GalleryEpisode:
+    episode = GalleryEpisode(
+        folder=str(root),
+        env=row["env"],
+        episode=row["episode"],
+        steps=row.get("steps"),
+        episode_return=row.get("return"),
+        success=row.get("success"),
+        status=next((how for how in ("crashed", "interrupted", "terminated", "truncated") if row.get(how)), "unknown"),
+        seed=row.get("seed"),
+        columns={name: value for name, value in row.items() if name not in RESERVED_COLUMNS},
+    )
+    for which in ("first_frame", "last_frame"):
+        if row.get(which) == "missing" and row.get("files"):
+            episode.notes.append(f"{which.replace('_', ' ')} missing")
+    for file in row.get("files", []):
+        if file.get("dropped"):
+            episode.notes.append(f"{file['camera']}: {file['dropped']} frames dropped")
+        if file.get("error"):
+            episode.notes.append(f"{file['camera']}: {file['error']}")
+        elif file["exists"]:
+            episode.videos.append(_video(root / file["file"], file["camera"], base, file["frames"]))
+    return episode
+
+
+def _video(path: Path, camera: str, base: Path, frames: int | None) -> GalleryVideo:
+    sheet = contact_sheet(path)
+    link = quote(os.path.relpath(path, base).replace(os.sep, "/"))
+    return GalleryVideo(camera, link, sheet.image, sheet.warning, frames)
