@@ -20,15 +20,14 @@ Location = tuple[tuple[str, int], ...]
 """(file name, line number) of each frame, innermost last."""
 
 TOP_LINES = 10
-DEAR_S = 50e-6
-"""A reading of the heap that takes longer is not taken around every call into C."""
+WATCHED_S = 2.0
+"""Time a window may spend on readings around calls into C: in a fragmented heap each can take milliseconds."""
 _PACKAGE = Path(__file__).resolve().parent.parent
 _OWN_PREFIXES = (f"{_PACKAGE / 'profiling'}{os.sep}", "<frozen ")
 _OWN_FILES = frozenset(
     {
         str(_PACKAGE / "wrappers" / "memory_profiling.py"),
         str(_PACKAGE / "wrappers" / "time_profiling.py"),
-        str(_PACKAGE / "testing" / "leaks.py"),
         tracemalloc.__file__,
         linecache.__file__,
     }
@@ -90,20 +89,26 @@ class NativeCalls:
 
     def __init__(self, native: Callable[[], int]) -> None:
         self._native = native
+        self._spent_s = 0.0
         self._open: list[list[int]] = []  # of each running call: bytes at its start, growth of calls inside it
         self._grown: dict[tuple[str, int, str], list[int]] = {}
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         """Takes an event of `sys.setprofile`."""
         if event == "c_call":
-            self._open.append([self._native(), 0])
+            self._open.append([self._timed(), 0])
         elif event in ("c_return", "c_exception") and self._open:
             before, inside = self._open.pop()
-            grown = self._native() - before
+            grown = self._timed() - before
             if self._open:
                 self._open[-1][1] += grown
             if grown != inside and not _is_own(frame.f_code.co_filename):
                 self._add(frame, argument, grown - inside)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the readings took the time they may."""
+        return self._spent_s > WATCHED_S
 
     def forget_open_calls(self) -> None:
         """To be called when profiling is switched on or off: the calls around that are seen only half."""
@@ -117,6 +122,12 @@ class NativeCalls:
             if size > 0
         ]
         return _most(lines)
+
+    def _timed(self) -> int:
+        start = time.perf_counter()
+        reading = self._native()
+        self._spent_s += time.perf_counter() - start
+        return reading
 
     def _add(self, frame: FrameType, function: Any, size: int) -> None:
         module = getattr(function, "__module__", None)
@@ -146,14 +157,11 @@ class TracingWindow:
         self._snapshots = [traced_lines(nframe)]
         self._steps = 0
         self._watches_calls = False
-        start = time.perf_counter()
-        native()
-        self._is_cheap = time.perf_counter() - start < DEAR_S
         self.release = self._lease.release
 
     def before_call(self) -> None:
-        """Starts watching this thread's calls into C, unless another profiler is, or reading the heap is dear."""
-        self._watches_calls = self._is_cheap and sys.getprofile() is None
+        """Starts watching this thread's calls into C, unless another profiler is, or it has taken long enough."""
+        self._watches_calls = not self._calls.is_exhausted and sys.getprofile() is None
         if self._watches_calls:
             self._calls.forget_open_calls()
             sys.setprofile(self._calls)

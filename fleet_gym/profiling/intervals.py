@@ -175,6 +175,10 @@ class RecordStore:
         first = max(0, self._written - capacity)
         return tuple(self._record(index % capacity) for index in range(first, self._written))
 
+    def last(self) -> MemoryRecord | None:
+        """Returns the latest record, None before the first."""
+        return self._record((self._written - 1) % len(self._numbers)) if self._written else None
+
     def _record(self, at: int) -> MemoryRecord:
         values: dict[str, Any] = {
             name: None if math.isnan(value) else int(value) if name in _WHOLE else value

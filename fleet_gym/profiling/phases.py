@@ -11,8 +11,8 @@ its `PhaseClock` to the thread for as long as its ``step`` runs.
 
 from __future__ import annotations
 
-import threading
 from contextlib import AbstractContextManager
+from threading import get_ident
 from time import perf_counter
 from types import TracebackType
 
@@ -32,8 +32,8 @@ class _NoPhase:
 NO_PHASE: AbstractContextManager[None] = _NoPhase()
 """The context manager that measures nothing."""
 
-_bound_clocks: list[PhaseClock] = []  # over all threads: an empty list is the cheapest question `phase` can ask
-_thread = threading.local()
+
+_bound: dict[int, PhaseClock] = {}  # by thread; empty unless a timed step is running somewhere
 
 
 def phase(name: str) -> AbstractContextManager[None]:
@@ -44,14 +44,24 @@ def phase(name: str) -> AbstractContextManager[None]:
     Args:
         name: ``"dynamics"``, ``"task"``, ``"render"`` and ``"record"`` in this package; any name of your own works.
     """
-    if not _bound_clocks:
+    if not _bound:
         return NO_PHASE
-    clock: PhaseClock | None = getattr(_thread, "clock", None)
-    return NO_PHASE if clock is None else clock.phase(name)
+    clock = _bound.get(get_ident())
+    if clock is None:
+        return NO_PHASE
+    return clock.phases.get(name) or clock.phase(name)
 
 
-class _Phase:
-    """One name's accumulator. The clock keeps the nesting, so that one object per name serves every use."""
+class Phase:
+    """One name's accumulator, a context manager.
+
+    The clock keeps the nesting, so that one object per name serves every use.
+
+    Attributes:
+        clock: whose it is.
+        name: its name.
+        seconds: charged so far.
+    """
 
     __slots__ = ("clock", "name", "seconds")
 
@@ -88,72 +98,78 @@ class PhaseClock:
         current: the running phase.
         outer: the phases around it, outermost first.
         mark: `time.perf_counter` when the running phase was last charged, s.
+        phases: all there are, by name.
     """
 
     OUTSIDE = "outside"
+    OTHER = "other"
 
     def __init__(self) -> None:
-        self._phases: dict[str, _Phase] = {}
-        self.outer: list[_Phase] = []
+        self.phases: dict[str, Phase] = {}
+        self.outer: list[Phase] = []
         self.current = self.phase(self.OUTSIDE)
+        self._other = self.phase(self.OTHER)
+        self._enclosing: PhaseClock | None = None
+        self._before: dict[str, float] = {}
+        self._thread = 0
+        self._began = 0.0
         self.mark = perf_counter()
 
-    def phase(self, name: str) -> _Phase:
+    def phase(self, name: str) -> Phase:
         """Returns the context manager that charges time to `name` on this clock."""
-        found = self._phases.get(name)
+        found = self.phases.get(name)
         if found is None:
-            found = self._phases[name] = _Phase(self, name)
+            found = self.phases[name] = Phase(self, name)
         return found
 
-    def bound(self, name: str) -> AbstractContextManager[None]:
-        """Returns a context manager that charges time to `name` and makes `phase` on this thread use this clock.
+    def begin_step(self) -> None:
+        """Charges time to ``"other"`` and makes `phase` on this thread use this clock, until `end_step`.
 
         When another clock is bound already (a wrapper inside a wrapper), it is told the phases as well.
         """
-        return _Bound(self, name)
+        self._thread = thread = get_ident()
+        if _bound:
+            self._enclosing = _bound.get(thread)
+            self._before = self._seconds()
+        _bound[thread] = self
+        current = self.current
+        self.outer.append(current)
+        now = perf_counter()
+        current.seconds += now - self.mark
+        self.mark = self._began = now
+        self.current = self._other
+
+    def end_step(self) -> float:
+        """Ends what `begin_step` began and returns the seconds in between."""
+        now = perf_counter()
+        self.current.seconds += now - self.mark
+        self.mark = now
+        self.current = self.outer.pop()
+        if self._enclosing is None:
+            del _bound[self._thread]
+        else:
+            self._tell(self._enclosing)
+        return now - self._began
 
     def take(self) -> dict[str, float]:
         """Returns the seconds of every phase since the last call, and starts again from zero."""
         now = perf_counter()
         self.current.seconds += now - self.mark
         self.mark = now
-        taken = {name: phase.seconds for name, phase in self._phases.items()}
-        for phase_ in self._phases.values():
-            phase_.seconds = 0.0
+        taken = self._seconds()
+        for one in self.phases.values():
+            one.seconds = 0.0
         return taken
 
+    def _tell(self, enclosing: PhaseClock) -> None:
+        """Moves what the step's phases took from the enclosing clock's running phase to phases of the same names."""
+        _bound[self._thread] = enclosing
+        self._enclosing = None
+        for name, seconds in self._seconds().items():
+            gained = seconds - self._before.get(name, 0.0)
+            if gained and name not in (self.OTHER, self.OUTSIDE):
+                enclosing.phase(name).seconds += gained
+                enclosing.current.seconds -= gained
+
     def _seconds(self) -> dict[str, float]:
-        return {name: phase.seconds for name, phase in self._phases.items()}
-
-    def _move(self, name: str, seconds: float) -> None:
-        self.phase(name).seconds += seconds
-        self.current.seconds -= seconds
-
-
-class _Bound:
-    __slots__ = ("_before", "_clock", "_phase", "_previous")
-
-    def __init__(self, clock: PhaseClock, name: str) -> None:
-        self._clock = clock
-        self._phase = clock.phase(name)
-        self._previous: PhaseClock | None = None
-        self._before: dict[str, float] = {}
-
-    def __enter__(self) -> None:
-        self._previous = getattr(_thread, "clock", None)
-        _thread.clock = self._clock
-        _bound_clocks.append(self._clock)
-        self._phase.__enter__()
-        if self._previous is not None:
-            self._before = self._clock._seconds()
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._phase.__exit__(exc_type, exc, traceback)
-        _bound_clocks.remove(self._clock)
-        _thread.clock = self._previous
-        if self._previous is not None:
-            for name, seconds in self._clock._seconds().items():
-                if name != self._phase.name and (gained := seconds - self._before.get(name, 0.0)):
-                    self._previous._move(name, gained)
+        return {name: one.seconds for name, one in self.phases.items()}

@@ -51,18 +51,25 @@ class MemorySettings:
         if tensorboard_dir is not None and not isinstance(tensorboard_dir, (str, Path)):
             raise ValueError(f"tensorboard_dir: expected a path, got {tensorboard_dir!r}")
         return cls(
-            interval=_count("profiling_interval", profiling_interval),
+            interval=whole_number("profiling_interval", profiling_interval),
             mode=mode,
-            nframe=_count("nframe", nframe, most=65535),
+            nframe=whole_number("nframe", nframe, most=65535),
             leak_threshold=_positive("leak_threshold", leak_threshold),
             memory_limit_mb=None if memory_limit_mb is None else _positive("memory_limit_mb", memory_limit_mb),
-            diagnosis_steps=None if diagnosis_steps is None else _count("diagnosis_steps", diagnosis_steps, least=2),
+            diagnosis_steps=None
+            if diagnosis_steps is None
+            else whole_number("diagnosis_steps", diagnosis_steps, least=2),
             log_path=checked_log_path(log_path),
             tensorboard_dir=None if tensorboard_dir is None else Path(tensorboard_dir),
         )
 
 
-def _count(name: str, value: Any, least: int = 1, most: float = math.inf) -> int:
+def whole_number(name: str, value: Any, least: int = 1, most: float = math.inf) -> int:
+    """Returns `value` as int.
+
+    Raises:
+        ValueError: when it is not a whole number between `least` and `most`.
+    """
     # ValueError for a wrong type too: one kind of error for a wrong number, whatever is wrong with it.
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
         bound = "" if most == math.inf else f" and at most {most}"

@@ -96,6 +96,11 @@ class _MemoryProfiling(ForwardsToInner):
         """The latest 1,000 intervals, oldest first."""
         return self._profiler.records.latest() if self._is_on else ()
 
+    @property
+    def last_memory_record(self) -> MemoryRecord | None:
+        """The latest interval, None before the first has ended."""
+        return self._profiler.records.last() if self._is_on else None
+
 
 class MemoryProfilingWrapper(_MemoryProfiling, VectorWrapper[Any, Any, Any, Any, Any]):
     """Reports the memory of the process that steps a vector environment, every `profiling_interval` steps.

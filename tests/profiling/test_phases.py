@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
@@ -18,6 +19,15 @@ class Time:
 
     def __call__(self) -> float:
         return self.now
+
+
+@contextlib.contextmanager
+def step(clock: PhaseClock):
+    clock.begin_step()
+    try:
+        yield
+    finally:
+        clock.end_step()
 
 
 @pytest.fixture
@@ -42,7 +52,7 @@ def test_without_a_bound_clock_a_phase_is_the_shared_no_op():
 def test_every_moment_counts_once_for_the_innermost_phase(time):
     clock = PhaseClock()
     time.now += 1
-    with clock.bound("other"):
+    with step(clock):
         time.now += 2
         with phase("dynamics"):
             time.now += 4
@@ -55,11 +65,20 @@ def test_every_moment_counts_once_for_the_innermost_phase(time):
     assert nonzero(clock.take()) == {}
 
 
+def test_a_step_returns_its_duration(time):
+    clock = PhaseClock()
+    clock.begin_step()
+    time.now += 3
+    with phase("task"):
+        time.now += 4
+    assert clock.end_step() == 7
+
+
 def test_a_phase_ended_by_an_exception_is_ended(time):
     clock = PhaseClock()
 
     def fail() -> None:
-        with clock.bound("other"), phase("task"):
+        with step(clock), phase("task"):
             time.now += 1
             raise KeyError
 
@@ -82,7 +101,7 @@ def test_a_running_phase_is_taken_so_far(time):
 def test_another_threads_phases_are_not_charged(time):
     clock = PhaseClock()
     seen: list[object] = []
-    with clock.bound("other"):
+    with step(clock):
         thread = threading.Thread(target=lambda: seen.append(phase("render")))
         thread.start()
         thread.join()
@@ -91,9 +110,9 @@ def test_another_threads_phases_are_not_charged(time):
 
 def test_a_clock_around_another_is_told_its_phases(time):
     inner, outer = PhaseClock(), PhaseClock()
-    with outer.bound("other"):
+    with step(outer):
         time.now += 1
-        with inner.bound("other"):
+        with step(inner):
             time.now += 2
             with phase("dynamics"):
                 time.now += 4

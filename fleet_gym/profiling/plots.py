@@ -1,0 +1,79 @@
+"""Pictures of a run's memory records: a PNG and an HTML page that works without a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from fleet_gym.profiling.intervals import MemoryRecord
+
+LINES = {
+    "current_mb": "current (mean)",
+    "peak_max_mb": "peak",
+    "rss_mb": "RSS",
+    "uss_mb": "USS",
+    "native_mb": "native heap",
+    "workers_mb": "workers",
+    "encoders_mb": "encoders",
+}
+
+
+def plotted_lines(records: Sequence[MemoryRecord]) -> dict[str, list[float | None]]:
+    """Returns MiB by title, per record, of everything that was ever above zero."""
+    lines = {title: [getattr(record, name) for record in records] for name, title in LINES.items()}
+    return {title: values for title, values in lines.items() if any(values)}
+
+
+def write_png(records: Sequence[MemoryRecord], path: Path) -> None:
+    """Draws memory over steps.
+
+    Args:
+        records: at least one.
+        path: of the PNG.
+
+    Raises:
+        ImportError: without the extra ``plots``.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("a PNG needs matplotlib: pip install 'fleet-gym[plots]'") from None
+    steps = [record.step for record in records]
+    figure = Figure(figsize=(10, 6), layout="constrained")
+    memory, growth = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    for title, values in plotted_lines(records).items():
+        memory.plot(steps, [float("nan") if value is None else value for value in values], label=title)
+    lows, highs = [record.min_mb for record in records], [record.max_mb for record in records]
+    memory.fill_between(steps, lows, highs, alpha=0.2)
+    memory.set(ylabel="MiB", ylim=(0, None))
+    memory.legend(loc="upper left", fontsize="small")
+    memory.grid(alpha=0.3)
+    width = max(1, steps[0]) * 0.9
+    growth.bar(steps, [record.growth_mb for record in records], width=-width, align="edge")
+    growth.set(xlabel="step", ylabel="growth, MiB")
+    growth.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def write_html(records: Sequence[MemoryRecord], path: Path, title: str) -> None:
+    """Writes one self-contained page: hover for values, click a name to hide it, drag to zoom, double-click to go back.
+
+    Args:
+        records: at least one.
+        path: of the page.
+        title: heading.
+    """
+    from jinja2 import Environment
+
+    template = files("fleet_gym").joinpath("assets/memory_report.html").read_text(encoding="utf-8")
+    data = {
+        "steps": [record.step for record in records],
+        "lines": plotted_lines(records),
+        "growth": [record.growth_mb for record in records],
+        "verdicts": dict(records[-1].verdicts),
+    }
+    # "<" is escaped so that no text in the data can end the script element.
+    page = Environment(autoescape=True).from_string(template)
+    path.write_text(page.render(title=title, data=json.dumps(data).replace("<", "\\u003c")), encoding="utf-8")
