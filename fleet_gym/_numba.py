@@ -23,7 +23,7 @@ def compiled(function: _F) -> _F:
 
 
 def compiled_like_numpy(function: _F) -> _F:
-    """As `compiled`, but division by zero gives inf or NaN instead of raising, so that loops with divisions vectorise."""
+    """As `compiled`, but division by zero gives inf or NaN instead of raising, and loops with divisions vectorise."""
     return _compile(function, "numpy")
 
 
@@ -32,8 +32,13 @@ def compiled_inner(function: _F) -> _F:
 
     Their machine code is part of their callers', and cached with it.
     """
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast(_F, numba.njit(nogil=True, error_model="numpy", **options)(function))
+    options: dict[str, Any] = {
+        "nogil": True,
+        "error_model": "numpy",
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+    }
+    return cast(_F, numba.njit(**options)(function))
 
 
 def _compile(function: _F, error_model: Literal["python", "numpy"]) -> _F:

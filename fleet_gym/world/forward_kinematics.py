@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -274,5 +274,5 @@ class FleetKinematics:
         return Frames(out, self)
 
 
-def _joined(arrays: list[NDArray[np.generic]], empty: tuple[int, ...], dtype: type) -> NDArray[np.generic]:
+def _joined(arrays: Sequence[NDArray[Any]], empty: tuple[int, ...], dtype: type) -> NDArray[Any]:
     return np.ascontiguousarray(np.concatenate(arrays).astype(dtype)) if arrays else np.zeros(empty, dtype=dtype)
