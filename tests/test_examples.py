@@ -1,18 +1,20 @@
-"""The examples run, and do what they claim."""
+"""The examples and the stepping benchmark run, and do what they claim."""
 
 from __future__ import annotations
 
+import json
 import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
 
 
 def load(name: str) -> dict[str, Any]:
-    return runpy.run_path(str(EXAMPLES / name))
+    return runpy.run_path(str(ROOT / "examples" / name))
 
 
 def test_the_training_loop_learns() -> None:
@@ -27,3 +29,15 @@ def test_the_evaluation_plays_and_records_its_share(tmp_path: Path, capsys: pyte
         f"robot-cam-env{world}-overhead-episode-{episode}.mp4" for world in range(2) for episode in range(2)
     ]
     assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_the_stepping_benchmark_writes_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tmp_path / "rows.json"
+    arguments = ["--num-envs", "1", "2", "--num-robots", "1", "--seconds", "0.1", "--json", str(rows)]
+    monkeypatch.setattr(sys, "argv", ["stepping.py", *arguments])
+    runpy.run_path(str(ROOT / "benchmarks" / "stepping.py"), run_name="__main__")
+    measured = json.loads(rows.read_text())
+    assert [(row["dynamics"], row["num_envs"]) for row in measured] == [
+        (dynamics, num_envs) for dynamics in ("kinematic", "physics") for num_envs in (1, 2)
+    ]
+    assert all(row["robot_steps_per_cpu_s"] > 0 for row in measured)
