@@ -153,6 +153,7 @@ def test_clients_find_the_stock_models_and_close_once():
     client.close()
     assert not pybullet().isConnected(client.id)
     other = DirectClient()  # PyBullet gives the number away again
+    assert other.id == client.id
     client.close()
     assert pybullet().isConnected(other.id)
     other.close()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fleet_gym._validation import finite_float, one_of, positive_int
 from fleet_gym.dynamics.physics_frames import mass_centre_to_root, root_to_mass_centre
 from fleet_gym.dynamics.physics_world import (
+    GRAVITY,
     SUBSTEPS_PER_SECOND,
     PhysicsWorld,
     body_reach,
@@ -25,7 +26,6 @@ from fleet_gym.world.state import FleetState, WorldSample
 _CONTACT_MEMORY = 0.1
 # Speed a body may gain from a collision within a control step and still be watched in time, m/s.
 _SHOVE = 1.0
-_GRAVITY = 9.81
 _NEVER = 2**31
 
 
@@ -226,7 +226,7 @@ class PhysicsDynamics:
         robots = state.num_robots
         centre = np.concatenate([state.position[worlds], state.body_position[worlds][:, self._solids]], axis=1)
         speed = np.sqrt((self._motion[worlds, :, 7:10] ** 2).sum(axis=-1)).max(axis=1, initial=0.0)
-        approach = 2.0 * dt * (speed + _SHOVE + _GRAVITY * dt)
+        approach = 2.0 * dt * (speed + _SHOVE + GRAVITY * dt)
         distance = np.sqrt(((centre[:, :robots, None] - centre[:, None]) ** 2).sum(axis=-1))
         limit = self._reach[:robots, None] + self._reach + approach[:, None, None]
         active = self._solid_active(worlds)

@@ -14,15 +14,15 @@ from fleet_gym.world.urdf import UrdfGeometry, UrdfJoint, inspect_urdf
 
 #: Substeps per second: PyBullet's own default, which its contact parameters are tuned for.
 SUBSTEPS_PER_SECOND = 240
-_GRAVITY = -9.81
+GRAVITY = 9.81  # m/s^2
 # Force limit of the motors that hold joints whose URDF names no effort, N or N m.
 _HOLDING_EFFORT = 100.0
 # The same on a mobile base, at most: an r2d2 whose gripper is held with the URDF's 1000 N falls over when it touches
 # an obstacle at 1 m/s, with 50 N the gripper slides in.
 _YIELDING_EFFORT = 50.0
 _UPRIGHT = (0.0, 0.0, 0.0, 1.0)
-# Bullet's collision groups: two static shapes are never a pair.
-_MOVING, _STATIC, _NOTHING = (1, -1), (2, ~2), (0, 0)
+# Bullet's collision groups and masks: obstacles are never a pair with each other or the ground.
+_ROBOT_OR_FREE, _OBSTACLE, _NOTHING = (1, -1), (2, ~2), (0, 0)
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,23 @@ def plan_slot(model: RobotModel) -> SlotPlan:
 
 
 class _Body:
-    """A robot, obstacle or free body in a client."""
+    """A robot, obstacle or free body in a client, parked until it is placed."""
 
-    def __init__(self, client_id: int, body_id: int, is_static: bool, parking: tuple[float, float, float]) -> None:
-        p = pybullet()
+    def __init__(
+        self,
+        body_id: int,
+        num_links: int,
+        *,
+        is_static: bool,
+        filter_when_active: tuple[int, int],
+        parking: tuple[float, float, float],
+    ) -> None:
         self.id = body_id
+        self.links = range(-1, num_links)
         self.is_static = is_static
+        self.filter_when_active = filter_when_active
         self.parking = parking
-        self.links = range(-1, p.getNumJoints(body_id, physicsClientId=client_id))
-        self.active = True
+        self.active = False
 
 
 class PhysicsWorld:
@@ -128,7 +136,7 @@ class PhysicsWorld:
         p.restoreState(self._rest, physicsClientId=client)
         for body, is_active in zip(self._bodies, active, strict=True):
             body.active = is_active
-            group, mask = _NOTHING if not body.active else _STATIC if body.is_static else _MOVING
+            group, mask = body.filter_when_active if is_active else _NOTHING
             for link in body.links:
                 p.setCollisionFilterGroupMask(body.id, link, group, mask, physicsClientId=client)
         for body, row in zip(self._bodies, motion, strict=True):
@@ -219,7 +227,7 @@ class PhysicsWorld:
 
     def _load(self, scene: Scene) -> list[_Body]:
         p, client = pybullet(), self._id
-        p.setGravity(0.0, 0.0, _GRAVITY, physicsClientId=client)
+        p.setGravity(0.0, 0.0, -GRAVITY, physicsClientId=client)
         # Without deterministic pairs a reset is not exact; without the friction pyramid wheels' friction cannot differ
         # along and across the axle.
         p.setPhysicsEngineParameter(
@@ -229,12 +237,30 @@ class PhysicsWorld:
             physicsClientId=client,
         )
         self._client.load_urdf("plane.urdf")
-        statics = [slot.is_static for slot in self._slots] + [spec.kind == "obstacle" for spec in solids(scene)]
         places = _parking_places(body_reach(scene, self._slots))
-        loaded = [self._load_robot(slot, place) for slot, place in zip(self._slots, places, strict=False)]
-        for spec, place in zip(solids(scene), places[len(loaded) :], strict=True):
-            loaded.append(self._load_body(spec, place))
-        return [_Body(client, *body) for body in zip(loaded, statics, places, strict=True)]
+        bodies = []
+        for slot, place in zip(self._slots, places, strict=False):
+            bodies.append(
+                _Body(
+                    self._load_robot(slot, place),
+                    len(slot.geometry.joints),
+                    is_static=slot.is_static,
+                    filter_when_active=_ROBOT_OR_FREE,
+                    parking=place,
+                )
+            )
+        for spec, place in zip(solids(scene), places[len(bodies) :], strict=True):
+            is_obstacle = spec.kind == "obstacle"
+            bodies.append(
+                _Body(
+                    self._load_body(spec, place),
+                    0,
+                    is_static=is_obstacle,
+                    filter_when_active=_OBSTACLE if is_obstacle else _ROBOT_OR_FREE,
+                    parking=place,
+                )
+            )
+        return bodies
 
     def _load_robot(self, slot: SlotPlan, place: tuple[float, float, float]) -> int:
         p, client = pybullet(), self._id

@@ -65,8 +65,9 @@ def tilt_degrees(state):
 
 
 def open_clients():
+    """Ids of the PyBullet clients of this process."""
     p = pybullet()
-    return sum(bool(p.isConnected(client)) for client in range(64))
+    return {client for client in range(1024) if p.isConnected(client)}
 
 
 def client_id(dynamics, world=0):

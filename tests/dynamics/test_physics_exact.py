@@ -14,7 +14,6 @@ from physics_worlds import (
     drive,
     make_sample,
     make_scene,
-    open_clients,
     rows_as_bytes,
 )
 
@@ -37,6 +36,7 @@ def random_sample(scene, rng, num_worlds):
         sample.position[world, :, :2] = spacing * SPOTS[order[: scene.num_robots]]
         sample.body_position[world, :, :2] = spacing * SPOTS[order[-scene.num_bodies :]]
     sample.orientation[:] = yaw_quaternion(rng.uniform(-3, 3, sample.active.shape))
+    sample.active[:] = rng.random(sample.active.shape) < 0.9
     sample.body_active[:] = rng.random(sample.body_active.shape) < 0.8
     return sample
 
@@ -201,7 +201,7 @@ def test_a_snapshot_taken_right_after_a_reset_continues_exactly():
     dynamics.close()
 
 
-def test_the_number_of_clients_a_process_holds_changes_nothing():
+def test_the_number_of_clients_a_process_holds_changes_nothing(extra_clients):
     scene = make_scene(["husky"], [PILLAR])
     sample = make_sample(scene, [(0.0, 0.0, 0.0)], [(1.5, 0.0)])
     seen = []
@@ -216,4 +216,4 @@ def test_the_number_of_clients_a_process_holds_changes_nothing():
     assert len(set(seen)) == 1
     for dynamics in held:
         dynamics.close()
-    assert open_clients() == 0
+    assert extra_clients() == 0

@@ -184,6 +184,8 @@ def test_a_changed_file_is_measured_again(tmp_path):
 
 
 def test_files_that_are_no_urdf_are_refused(tmp_path):
+    p = pybullet()
+    open_before = [p.isConnected(client) for client in range(64)]
     missing = tmp_path / "missing.urdf"
     with pytest.raises(ValueError, match=r"urdf path: expected an existing file, got '.*missing.urdf'"):
         inspect_urdf(missing)
@@ -191,7 +193,7 @@ def test_files_that_are_no_urdf_are_refused(tmp_path):
     broken.write_text("<robot><link")
     with pytest.raises(ValueError, match=r"expected a URDF file that PyBullet can load, got '.*broken.urdf'"):
         inspect_urdf(broken)
-    assert not any(pybullet().isConnected(client) for client in range(8))
+    assert [p.isConnected(client) for client in range(64)] == open_before
 
 
 def test_shapes_without_an_extent_are_refused(inspect):
