@@ -84,7 +84,8 @@ class NativeCalls:
     """Growth of the C heap by the call into C during which it happened, while `sys.setprofile` points here.
 
     Args:
-        native: reads the bytes of the C heap.
+        native: reads the bytes of the C heap, those of Python objects and arrays excluded: these are freed when their
+            last name goes, which no call shows.
     """
 
     def __init__(self, native: Callable[[], int]) -> None:
@@ -153,7 +154,7 @@ class TracingWindow:
         self._half = max(1, steps // 2)
         self._nframe = nframe
         self._lease = TraceLease(nframe)
-        self._calls = NativeCalls(native)
+        self._calls = NativeCalls(lambda: native() - tracemalloc.get_traced_memory()[0])
         self._snapshots = [traced_lines(nframe)]
         self._steps = 0
         self._watches_calls = False

@@ -64,13 +64,13 @@ class NativeSampler:
         start = time.perf_counter()
         self.last = self.read()
         end = time.perf_counter()
-        self._cost = min(end - start, 2 * self._cost)  # a reading interrupted by another process is not a dear one
+        self._cost = min(end - start, 2 * self._cost + 1e-6)  # one interrupted by another process is not dear
         self._not_before = end + self._cost / SHARE if self._cost > CHEAP_S else 0.0
         return self.last
 
     def adapt(self, sample_s: float, step_s: float) -> None:
         """Chooses the distance for samples of `sample_s` seconds every `step_s` seconds."""
-        self._sample_cost = min(sample_s, 2 * self._sample_cost)
+        self._sample_cost = min(sample_s, 2 * self._sample_cost + 1e-6)
         self._stride = min(max(1, math.ceil(self._sample_cost / (SHARE * max(step_s, 1e-9)))), self._longest)
 
 

@@ -19,6 +19,8 @@ from pathlib import Path
 import psutil
 
 MIB = 1024 * 1024
+CGROUP_FILE = Path("/proc/self/cgroup")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _statm: int | None = None
 
@@ -131,16 +133,16 @@ def memory_limit_bytes() -> int:
 def _cgroup_limits() -> list[int]:
     """Returns the limits of this process's cgroup and of those above it, versions 1 and 2."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = CGROUP_FILE.read_text().splitlines()
     except OSError:
         return []
     limits: list[int] = []
     for line in lines:
         _, controllers, group = line.split(":", 2)
         if controllers == "":
-            root, name = Path("/sys/fs/cgroup"), "memory.max"
+            root, name = CGROUP_ROOT, "memory.max"
         elif "memory" in controllers.split(","):
-            root, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+            root, name = CGROUP_ROOT / "memory", "memory.limit_in_bytes"
         else:
             continue
         own = root / group.lstrip("/")

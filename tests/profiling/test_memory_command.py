@@ -1,0 +1,134 @@
+"""`fleet-gym memory`: table, PNG, page and live line of a run's records."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
+from test_records import RECORD
+from typer.testing import CliRunner
+
+from fleet_gym.profiling import command
+from fleet_gym.profiling.live import MemoryColumn, live_line
+from fleet_gym.profiling.plots import plotted_lines, write_html
+from fleet_gym.profiling.sinks import JsonLines
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.jsonl"
+    sink = JsonLines(path)
+    for index in range(1, 81):
+        sink.write(
+            replace(RECORD, step=100 * index, rss_mb=80.0 + index, native_mb=30.0, num_encoders=0, encoders_mb=0.0)
+        )
+    sink.close()
+    return path
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    app = typer.Typer()
+    app.command()(command.memory)
+    return app
+
+
+def test_table_png_and_page(app, run_file, tmp_path):
+    out = tmp_path / "pictures"
+    result = CliRunner().invoke(app, [str(run_file), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"RSS\s+81.00\s+160.00\s+81.00\s+160.00\s+\+10486\s+leak", result.output)
+    assert re.search(r"native heap\s+30.00\s+30.00\s+30.00\s+30.00\s+\+0\s+stable", result.output)
+    assert "USS" not in result.output
+    with Image.open(out / "run.png") as image:
+        assert image.format == "PNG"
+        assert len(set(image.convert("RGB").resize((100, 60)).getdata())) > 20
+    page = (out / "run.html").read_text()
+    data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL).group(1))
+    assert data["steps"][-1] == 8000
+    assert data["lines"]["RSS"][:2] == [81.0, 82.0]
+    assert "USS" not in data["lines"]
+    assert data["verdicts"]["native"] == "leak"
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_pictures_can_be_left_out(app, run_file):
+    result = CliRunner().invoke(app, [str(run_file), "--no-png", "--no-html"])
+    assert result.exit_code == 0
+    assert [path.name for path in run_file.parent.iterdir()] == ["run.jsonl"]
+
+
+def test_bad_files_are_named(run_file, tmp_path):
+    console = Console(file=io.StringIO())
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"empty.jsonl: expected at least one memory record"):
+        command.report_records(tmp_path / "empty.jsonl", console)
+    with pytest.raises(FileNotFoundError):
+        command.report_records(tmp_path / "missing.jsonl", console)
+
+
+def test_a_png_without_matplotlib_names_the_command(monkeypatch, run_file):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install 'fleet-gym\[plots\]'"):
+        command.report_records(run_file, Console(file=io.StringIO()))
+
+
+def test_text_in_the_data_cannot_end_the_script(tmp_path):
+    path = tmp_path / "page.html"
+    write_html([replace(RECORD, verdicts={"</script><b>": "leak"})], path, "<title>")
+    page = path.read_text()
+    assert "</script><b>" not in page
+    assert "<h1>&lt;title&gt;</h1>" in page
+
+
+def test_lines_never_above_zero_are_not_drawn():
+    lines = plotted_lines([replace(RECORD, num_workers=0, workers_mb=0.0)])
+    assert "workers" not in lines
+    assert "USS" not in lines
+    assert lines["RSS"] == [81.0]
+
+
+def test_live_line():
+    assert live_line(None).plain == "memory: no interval yet"
+    assert live_line(RECORD).plain == (
+        "memory 80.1 MB (peak 82.0, -0.00) rss 81 native 31 workers 120 encoders 30 LEAK: native"
+    )
+    calm = replace(RECORD, verdicts={"rss": "stable"}, num_workers=0, num_encoders=0, native_mb=None)
+    assert live_line(calm).plain == "memory 80.1 MB (peak 82.0, -0.00) rss 81 stable"
+
+
+def test_progress_column_shows_the_latest_interval():
+    class Env:
+        last_memory_record = RECORD
+
+    stream = io.StringIO()
+    with Progress(MemoryColumn(Env()), console=Console(file=stream, width=120, force_terminal=False)) as progress:
+        progress.add_task("run", total=1)
+    assert "memory 80.1 MB" in stream.getvalue()
+
+
+def test_follow_shows_new_records_until_interrupted(monkeypatch, run_file):
+    shown: list[str] = []
+    stream = io.StringIO()
+
+    def sleep(seconds: float) -> None:
+        shown.append(stream.getvalue())
+        if len(shown) == 1:
+            sink = run_file.read_text().splitlines()[-1].replace('"current_mb": 80.12', '"current_mb": 99.12')
+            run_file.write_text(run_file.read_text() + sink + "\n")
+        else:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.time, "sleep", sleep)
+    command.follow_records(run_file, Console(file=stream, width=120, force_terminal=True))
+    assert "memory 80.1 MB" in shown[0]
+    assert "memory 99.1 MB" in shown[1]
