@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet_gym._numba import compiled
-from fleet_gym.world.neighbors import candidate_pairs
+from fleet_gym._numba import compiled_inner, compiled_like_numpy
+from fleet_gym.world.neighbors import append_pair, candidate_pairs
 
 #: Robots stop this far from what they touch, m: far below any modelled length, far above float64 rounding.
 SKIN = 1e-6
@@ -19,9 +19,12 @@ SKIN = 1e-6
 MAX_REFINEMENTS = 16
 NO_CONTACT = 2.0
 CYLINDER, BOX = 0, 1
+#: What the kernels know of an obstacle: kind, centre (m), cosine and sine of its yaw, half length or radius and half
+#: width (m), radius of the circle around it (m).
+OBSTACLE_COLUMNS = KIND, X, Y, COS, SIN, HALF_X, HALF_Y, BOUND = tuple(range(8))
 
 
-@compiled
+@compiled_like_numpy
 def disc_entry(qx: float, qy: float, wx: float, wy: float, distance: float, start: float, end: float) -> float:
     """First t in [start, end] at which ``|q + t * w| <= distance`` while approaching, else `NO_CONTACT`."""
     x = qx + start * wx
@@ -41,7 +44,7 @@ def disc_entry(qx: float, qy: float, wx: float, wy: float, distance: float, star
     return t if t <= end else NO_CONTACT
 
 
-@compiled
+@compiled_inner
 def slab_entry(qx: float, qy: float, wx: float, wy: float, half_x: float, half_y: float, end: float) -> float:
     """First t in [0, end] at which a point from outside enters an axis-aligned rectangle, else `NO_CONTACT`."""
     enter, leave = -1e300, 1e300
@@ -61,7 +64,7 @@ def slab_entry(qx: float, qy: float, wx: float, wy: float, half_x: float, half_y
     return enter
 
 
-@compiled
+@compiled_like_numpy
 def box_entry(
     qx: float, qy: float, wx: float, wy: float, half_x: float, half_y: float, distance: float, end: float
 ) -> float:
@@ -95,41 +98,51 @@ def box_entry(
     return first
 
 
-@compiled
+@compiled_inner
 def obstacle_entry(
-    position: NDArray[np.float64],
-    displacement: NDArray[np.float64],
-    obstacle: NDArray[np.float64],
-    distance: float,
-    end: float,
+    x: float, y: float, wx: float, wy: float, obstacle: NDArray[np.float64], distance: float, end: float
 ) -> float:
     """First contact of one robot with one obstacle.
 
     Args:
-        position: (2,) m.
-        displacement: (2,) m.
-        obstacle: (6,): kind (`CYLINDER` or `BOX`), x, y, yaw, half length or radius, half width; m, rad.
+        x: position, m.
+        y: the same.
+        wx: displacement, m.
+        wy: the same.
+        obstacle: (8,), see `OBSTACLE_COLUMNS`.
         distance: footprint radius and margins, m.
         end: stop fraction of the robot.
     """
-    dx = position[0] - obstacle[1]
-    dy = position[1] - obstacle[2]
-    if obstacle[0] == CYLINDER:
-        return disc_entry(dx, dy, displacement[0], displacement[1], distance + obstacle[4], 0.0, end)
-    cos, sin = np.cos(obstacle[3]), np.sin(obstacle[3])
+    dx, dy = x - obstacle[X], y - obstacle[Y]
+    if obstacle[KIND] == CYLINDER:
+        return disc_entry(dx, dy, wx, wy, distance + obstacle[HALF_X], 0.0, end)
+    cos, sin = obstacle[COS], obstacle[SIN]
     return box_entry(
         cos * dx + sin * dy,
         cos * dy - sin * dx,
-        cos * displacement[0] + sin * displacement[1],
-        cos * displacement[1] - sin * displacement[0],
-        obstacle[4],
-        obstacle[5],
+        cos * wx + sin * wy,
+        cos * wy - sin * wx,
+        obstacle[HALF_X],
+        obstacle[HALF_Y],
         distance,
         end,
     )
 
 
-@compiled
+@compiled_inner
+def touches_obstacle(x: float, y: float, obstacle: NDArray[np.float64], distance: float) -> bool:
+    """Whether a point is within `distance` of an obstacle, see `obstacle_entry`."""
+    dx, dy = x - obstacle[X], y - obstacle[Y]
+    if obstacle[KIND] == CYLINDER:
+        distance += obstacle[HALF_X]
+    else:
+        cos, sin = obstacle[COS], obstacle[SIN]
+        along, across = abs(cos * dx + sin * dy), abs(cos * dy - sin * dx)
+        dx, dy = max(along - obstacle[HALF_X], 0.0), max(across - obstacle[HALF_Y], 0.0)
+    return bool(dx * dx + dy * dy <= distance * distance)
+
+
+@compiled_inner
 def pair_entry(
     position: NDArray[np.float64],
     displacement: NDArray[np.float64],
@@ -174,7 +187,7 @@ def pair_entry(
     )
 
 
-@compiled
+@compiled_inner
 def stop_pair(
     position: NDArray[np.float64],
     displacement: NDArray[np.float64],
@@ -199,18 +212,56 @@ def stop_pair(
     return changed
 
 
-@compiled
+@compiled_like_numpy
+def find_candidates(
+    position: NDArray[np.float64],
+    reach: NDArray[np.float64],
+    active: NDArray[np.bool_],
+    obstacles: NDArray[np.float64],
+    obstacle_active: NDArray[np.bool_],
+    candidates: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], int, int]:
+    """Lists who could touch whom during a step: pairs of robots (i, j), then of robots and obstacles (i, R + b).
+
+    Args:
+        position: (R, 2) m.
+        reach: (R,) m, footprint, margin and length of way.
+        active: (R,).
+        obstacles: (B, 8), see `OBSTACLE_COLUMNS`.
+        obstacle_active: (B,).
+        candidates: (>= 1, 2), overwritten.
+
+    Returns:
+        `candidates` or a longer array, the number of pairs of robots, and the number of all rows in use.
+    """
+    num_robots = position.shape[0]
+    candidates, num_pairs = candidate_pairs(position, reach, active, candidates)
+    count = num_pairs
+    for i in range(num_robots):
+        if not active[i]:
+            continue
+        for b in range(obstacles.shape[0]):
+            dx, dy = position[i, 0] - obstacles[b, X], position[i, 1] - obstacles[b, Y]
+            span = reach[i] + obstacles[b, BOUND]
+            if dx * dx + dy * dy <= span * span and obstacle_active[b]:
+                candidates = append_pair(candidates, count, i, num_robots + b)
+                count += 1
+    return candidates, num_pairs, count
+
+
+@compiled_like_numpy
 def sweep_world(
     position: NDArray[np.float64],
     displacement: NDArray[np.float64],
     margin: NDArray[np.float64],
     radius: NDArray[np.float64],
-    active: NDArray[np.bool_],
     obstacles: NDArray[np.float64],
-    obstacle_active: NDArray[np.bool_],
+    candidates: NDArray[np.int64],
+    num_pairs: int,
+    count: int,
     respond: bool,
     stop: NDArray[np.float64],
-    contact: NDArray[np.bool_],
+    touching: NDArray[np.bool_],
 ) -> None:
     """Finds who touches whom in one world during one step and, if `respond`, where each robot has to stop.
 
@@ -219,82 +270,78 @@ def sweep_world(
         displacement: (R, 2) m, wanted.
         margin: (R,) m, by how much the true arc leaves its chord.
         radius: (R,) m.
-        active: (R,).
-        obstacles: (B, 6), see `obstacle_entry`.
-        obstacle_active: (B,).
+        obstacles: (B, 8), see `OBSTACLE_COLUMNS`.
+        candidates: (>= count, 2), see `find_candidates`.
+        num_pairs: rows that are pairs of robots.
+        count: rows in use.
         respond: False only reports.
         stop: (R,), set to the fraction of the displacement each robot can make.
-        contact: (R, R + B), set True for pairs that touch (robots i < j; obstacle b in column R + b).
+        touching: (>= count,), set: which candidates touch, on the way or where they end.
     """
-    num_robots, num_obstacles = position.shape[0], obstacles.shape[0]
-    stop[:] = 1.0
-    reach = np.empty(num_robots)
+    num_robots = position.shape[0]
     for i in range(num_robots):
-        length = np.sqrt(displacement[i, 0] ** 2 + displacement[i, 1] ** 2)
-        reach[i] = radius[i] + margin[i] + length + SKIN
-    pairs = candidate_pairs(position, reach, active)
+        stop[i] = 1.0
+    for n in range(count):
+        touching[n] = False
     changed = True
     refinement = 0
     while changed:
         changed = False
         keep_old_pose = refinement >= MAX_REFINEMENTS
-        for i in range(num_robots):
-            if not active[i]:
+        for n in range(num_pairs, count):
+            i, obstacle = candidates[n, 0], obstacles[candidates[n, 1] - num_robots]
+            t = obstacle_entry(
+                position[i, 0],
+                position[i, 1],
+                displacement[i, 0],
+                displacement[i, 1],
+                obstacle,
+                radius[i] + margin[i] + SKIN,
+                stop[i],
+            )
+            if t == NO_CONTACT:
                 continue
-            for b in range(num_obstacles):
-                if not obstacle_active[b]:
-                    continue
-                t = obstacle_entry(position[i], displacement[i], obstacles[b], radius[i] + margin[i] + SKIN, stop[i])
-                if t == NO_CONTACT:
-                    continue
-                contact[i, num_robots + b] = True
-                if respond and t < stop[i]:
-                    stop[i] = 0.0 if keep_old_pose else t
-                    changed = True
-        for n in range(pairs.shape[0]):
-            i, j = pairs[n, 0], pairs[n, 1]
+            touching[n] = True
+            if respond and t < stop[i]:
+                stop[i] = 0.0 if keep_old_pose else t
+                changed = True
+        for n in range(num_pairs):
+            i, j = candidates[n, 0], candidates[n, 1]
             distance = radius[i] + radius[j] + margin[i] + margin[j] + SKIN
             t = pair_entry(position, displacement, stop, i, j, distance)
             if t == NO_CONTACT:
                 continue
-            contact[i, j] = True
+            touching[n] = True
             if respond and stop_pair(position, displacement, stop, i, j, t, keep_old_pose):
                 changed = True
         refinement += 1
+    mark_touching(position, displacement, stop, radius, obstacles, candidates, num_pairs, count, touching)
 
 
-@compiled
+@compiled_inner
 def mark_touching(
     position: NDArray[np.float64],
+    displacement: NDArray[np.float64],
+    stop: NDArray[np.float64],
     radius: NDArray[np.float64],
-    active: NDArray[np.bool_],
     obstacles: NDArray[np.float64],
-    obstacle_active: NDArray[np.bool_],
-    contact: NDArray[np.bool_],
+    candidates: NDArray[np.int64],
+    num_pairs: int,
+    count: int,
+    touching: NDArray[np.bool_],
 ) -> None:
-    """Marks the pairs of one world that touch or overlap where they stand, in `contact` (see `sweep_world`)."""
+    """Marks the candidates that touch or overlap where they end, see `sweep_world`."""
     num_robots = position.shape[0]
-    reach = np.empty(num_robots)
-    for i in range(num_robots):
-        reach[i] = radius[i] + SKIN
-    pairs = candidate_pairs(position, reach, active)
-    for n in range(pairs.shape[0]):
-        contact[pairs[n, 0], pairs[n, 1]] = True
-    for i in range(num_robots):
-        if not active[i]:
+    for n in range(count):
+        i, j = candidates[n, 0], candidates[n, 1]
+        x = position[i, 0] + stop[i] * displacement[i, 0]
+        y = position[i, 1] + stop[i] * displacement[i, 1]
+        if n >= num_pairs:
+            if touches_obstacle(x, y, obstacles[j - num_robots], radius[i] + 2 * SKIN):
+                touching[n] = True
             continue
-        for b in range(obstacles.shape[0]):
-            if not obstacle_active[b]:
-                continue
-            dx = position[i, 0] - obstacles[b, 1]
-            dy = position[i, 1] - obstacles[b, 2]
-            limit = radius[i] + 2 * SKIN
-            if obstacles[b, 0] == CYLINDER:
-                limit += obstacles[b, 4]
-            else:
-                cos, sin = np.cos(obstacles[b, 3]), np.sin(obstacles[b, 3])
-                x = abs(cos * dx + sin * dy) - obstacles[b, 4]
-                y = abs(cos * dy - sin * dx) - obstacles[b, 5]
-                dx, dy = max(x, 0.0), max(y, 0.0)
-            if dx * dx + dy * dy <= limit * limit:
-                contact[i, num_robots + b] = True
+        dx = position[j, 0] + stop[j] * displacement[j, 0] - x
+        dy = position[j, 1] + stop[j] * displacement[j, 1] - y
+        span = radius[i] + radius[j] + 2 * SKIN
+        if dx * dx + dy * dy <= span * span:
+            touching[n] = True

@@ -1,14 +1,164 @@
-"""Who is near whom: shared by collisions, observations and sensors."""
+"""Who is near whom: shared by collisions, observations and sensors.
+
+Few targets are compared one by one. Many are sorted into the cells of a square grid first, so that the cost grows with
+their number and not with its square; the answer is the same.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet_gym._numba import compiled
+from fleet_gym._numba import compiled_inner, compiled_like_numpy
+
+#: From this many targets on a grid pays.
+GRID_FROM = 48
+#: Columns of a grid's header: x and y of its corner, cell size, columns, rows.
+_X, _Y, _CELL, _COLUMNS, _ROWS = range(5)
 
 
-@compiled
+@compiled_inner
+def build_grid(
+    position: NDArray[np.float64],
+    active: NDArray[np.bool_],
+    cell: float,
+    header: NDArray[np.float64],
+    cell_of: NDArray[np.int64],
+    start: NDArray[np.int64],
+    order: NDArray[np.int64],
+) -> None:
+    """Sorts active points into square cells, by counting; within a cell they keep their order. Others are left out.
+
+    Args:
+        position: (M, >= 2) m.
+        active: (M,).
+        cell: smallest side of a cell, m.
+        header: (5,), set: corner x, y, cell side (m), columns, rows.
+        cell_of: (M,), set: each point's cell, -1 for those left out.
+        start: (>= M + 2,), set: where each cell's points begin in `order`.
+        order: (M,), set: indices of active points, cell by cell.
+    """
+    low_x, low_y, high_x, high_y = np.inf, np.inf, -np.inf, -np.inf
+    count = 0
+    for m in range(position.shape[0]):
+        cell_of[m] = -1
+        x, y = position[m, 0], position[m, 1]
+        if active[m] and np.isfinite(x + y):
+            cell_of[m] = 0
+            count += 1
+            low_x, high_x = min(low_x, x), max(high_x, x)
+            low_y, high_y = min(low_y, y), max(high_y, y)
+    if count == 0:
+        low_x = low_y = high_x = high_y = 0.0
+    width, height = high_x - low_x, high_y - low_y
+    side = max(cell, 1e-9)
+    while (width // side + 1) * (height // side + 1) > max(
+        count, 1
+    ):  # one that is far away makes cells larger, not more
+        side *= 1.25
+    columns, rows = int(width // side) + 1, int(height // side) + 1
+    header[_X], header[_Y], header[_CELL], header[_COLUMNS], header[_ROWS] = low_x, low_y, side, columns, rows
+    for c in range(columns * rows + 1):
+        start[c] = 0
+    per_cell = 1.0 / side
+    for m in range(position.shape[0]):
+        if cell_of[m] == 0:
+            column = min(int((position[m, 0] - low_x) * per_cell), columns - 1)
+            row = min(int((position[m, 1] - low_y) * per_cell), rows - 1)
+            cell_of[m] = row * columns + column
+            start[cell_of[m] + 1] += 1
+    for c in range(columns * rows):
+        start[c + 1] += start[c]
+    for m in range(position.shape[0] - 1, -1, -1):
+        if cell_of[m] >= 0:
+            # Filling from the back moves each cell's end down to its beginning.
+            c = cell_of[m] + 1
+            start[c] -= 1
+            order[start[c]] = m
+    # `start` was shifted by one cell while filling.
+    for c in range(columns * rows):
+        start[c] = start[c + 1]
+    start[columns * rows] = count
+
+
+@compiled_inner
+def _insert(gap: float, target: int, found: int, gaps: NDArray[np.float64], nearest: NDArray[np.int64]) -> int:
+    """Keeps the nearest few sorted by gap, then by index; returns how many there are."""
+    k = nearest.shape[0]
+    if found == k and (gap > gaps[k - 1] or (gap == gaps[k - 1] and target > nearest[k - 1])):
+        return found
+    slot = found if found < k else k - 1
+    while slot > 0 and (gaps[slot - 1] > gap or (gaps[slot - 1] == gap and nearest[slot - 1] > target)):
+        gaps[slot] = gaps[slot - 1]
+        nearest[slot] = nearest[slot - 1]
+        slot -= 1
+    gaps[slot] = gap
+    nearest[slot] = target
+    return min(found + 1, k)
+
+
+@compiled_inner
+def _nearest_of_all(
+    x: float,
+    y: float,
+    itself: int,
+    targets: NDArray[np.float64],
+    radius: NDArray[np.float64],
+    active: NDArray[np.bool_],
+    scratch: NDArray[np.float64],
+    gaps: NDArray[np.float64],
+    nearest: NDArray[np.int64],
+) -> int:
+    for j in range(targets.shape[0]):  # a loop of its own, so that it vectorises
+        dx = targets[j, 0] - x
+        dy = targets[j, 1] - y
+        scratch[j] = np.sqrt(dx * dx + dy * dy) - radius[j]
+    found = 0
+    for j in range(targets.shape[0]):
+        if active[j] and j != itself:
+            found = _insert(scratch[j], j, found, gaps, nearest)
+    return found
+
+
+@compiled_inner
+def _nearest_in_grid(
+    x: float,
+    y: float,
+    itself: int,
+    targets: NDArray[np.float64],
+    radius: NDArray[np.float64],
+    widest: float,
+    header: NDArray[np.float64],
+    start: NDArray[np.int64],
+    order: NDArray[np.int64],
+    gaps: NDArray[np.float64],
+    nearest: NDArray[np.int64],
+) -> int:
+    """Looks at rings of cells around the point until no further cell can hold a nearer target."""
+    columns, rows, cell = int(header[_COLUMNS]), int(header[_ROWS]), header[_CELL]
+    # Not clamped: rings around a point outside the grid reach it in time.
+    column, row = int(np.floor((x - header[_X]) / cell)), int(np.floor((y - header[_Y]) / cell))
+    furthest = max(max(column, columns - 1 - column), max(row, rows - 1 - row))
+    k, found, ring = nearest.shape[0], 0, 0
+    while ring <= furthest:
+        if found == k and gaps[k - 1] < (ring - 1) * cell - widest:
+            break
+        for r in range(max(row - ring, 0), min(row + ring, rows - 1) + 1):
+            inner = row - ring < r < row + ring
+            c = column - ring
+            while c <= column + ring:
+                if 0 <= c < columns:
+                    for n in range(start[r * columns + c], start[r * columns + c + 1]):
+                        j = order[n]
+                        if j != itself:
+                            dx, dy = targets[j, 0] - x, targets[j, 1] - y
+                            found = _insert(np.sqrt(dx * dx + dy * dy) - radius[j], j, found, gaps, nearest)
+                c += 2 * ring if inner and ring > 0 else 1
+        ring += 1
+    return found
+
+
+@compiled_like_numpy
 def nearest_targets(
     position: NDArray[np.float64],
     targets: NDArray[np.float64],
@@ -31,65 +181,108 @@ def nearest_targets(
     num_targets = targets.shape[1]
     if k == 0:
         return
-    gaps = np.empty(k)
+    gaps, scratch = np.empty(k), np.empty(num_targets)
+    header = np.empty(5)
+    cell_of, order = np.empty(num_targets, dtype=np.int64), np.empty(num_targets, dtype=np.int64)
+    start = np.empty(num_targets + 2, dtype=np.int64)
+    widest = 0.0
+    for j in range(num_targets):
+        widest = max(widest, radius[j])
+    use_grid = num_targets >= GRID_FROM
     for e in range(num_envs):
+        if use_grid:
+            build_grid(targets[e], active[e], 0.0, header, cell_of, start, order)
         for i in range(num_robots):
-            found = 0
-            for j in range(num_targets):
-                if not active[e, j] or (exclude_self and i == j):
-                    continue
-                dx = targets[e, j, 0] - position[e, i, 0]
-                dy = targets[e, j, 1] - position[e, i, 1]
-                gap = np.sqrt(dx * dx + dy * dy) - radius[j]
-                if found == k and gap >= gaps[k - 1]:
-                    continue
-                slot = found if found < k else k - 1
-                while slot > 0 and gaps[slot - 1] > gap:
-                    gaps[slot] = gaps[slot - 1]
-                    out[e, i, slot] = out[e, i, slot - 1]
-                    slot -= 1
-                gaps[slot] = gap
-                out[e, i, slot] = j
-                if found < k:
-                    found += 1
+            x, y = position[e, i, 0], position[e, i, 1]
+            itself = i if exclude_self else -1
+            if not np.isfinite(x + y):
+                found = 0
+            elif use_grid:
+                found = _nearest_in_grid(
+                    x, y, itself, targets[e], radius, widest, header, start, order, gaps, out[e, i]
+                )
+            else:
+                found = _nearest_of_all(x, y, itself, targets[e], radius, active[e], scratch, gaps, out[e, i])
             for slot in range(found, k):
                 out[e, i, slot] = -1
 
 
-@compiled
+@compiled_like_numpy
+def append_pair(pairs: NDArray[np.int64], count: int, i: int, j: int) -> NDArray[np.int64]:
+    """Writes (i, j) at row `count`, into an array twice as long if it is full; returns the array."""
+    if count == pairs.shape[0]:
+        grown = np.empty((2 * count, 2), dtype=np.int64)
+        for row in range(count):  # a slice assignment would compile numba's error messages for seconds
+            grown[row, 0], grown[row, 1] = pairs[row, 0], pairs[row, 1]
+        pairs = grown
+    pairs[count, 0] = i
+    pairs[count, 1] = j
+    return pairs
+
+
+@compiled_like_numpy
 def candidate_pairs(
-    position: NDArray[np.float64], reach: NDArray[np.float64], active: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """Lists the pairs of active robots of one world whose discs of radius `reach` overlap, in order of (i, j).
+    position: NDArray[np.float64], reach: NDArray[np.float64], active: NDArray[np.bool_], pairs: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], int]:
+    """Lists the pairs of active robots of one world whose discs of radius `reach` overlap, by their first robot.
 
     Args:
         position: (R, 2) m.
         reach: (R,) m.
         active: (R,).
+        pairs: (>= 1, 2), overwritten.
 
     Returns:
-        (n, 2) int64 with i < j in each row.
+        `pairs` or a longer array, and the number of rows in use; i < j in each, i never falls.
     """
     num_robots = position.shape[0]
-    pairs = np.empty((max(16, 4 * num_robots), 2), dtype=np.int64)
+    if num_robots >= GRID_FROM:
+        return _candidate_pairs_in_grid(position, reach, active, pairs)
     count = 0
     for i in range(num_robots):
         if not active[i]:
             continue
         for j in range(i + 1, num_robots):
-            if not active[j]:
-                continue
             dx = position[j, 0] - position[i, 0]
             dy = position[j, 1] - position[i, 1]
             span = reach[i] + reach[j]
-            if dx * dx + dy * dy > span * span:
-                continue
-            if count == pairs.shape[0]:
-                grown = np.empty((2 * count, 2), dtype=np.int64)
-                for row in range(count):  # a slice assignment would compile numba's error messages for seconds
-                    grown[row, 0], grown[row, 1] = pairs[row, 0], pairs[row, 1]
-                pairs = grown
-            pairs[count, 0] = i
-            pairs[count, 1] = j
-            count += 1
-    return pairs[:count]
+            if dx * dx + dy * dy <= span * span and active[j]:
+                pairs = append_pair(pairs, count, i, j)
+                count += 1
+    return pairs, count
+
+
+@compiled_inner
+def _candidate_pairs_in_grid(
+    position: NDArray[np.float64], reach: NDArray[np.float64], active: NDArray[np.bool_], pairs: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], int]:
+    num_robots = position.shape[0]
+    widest = 0.0
+    for i in range(num_robots):
+        if active[i]:
+            widest = max(widest, reach[i])
+    header = np.empty(5)
+    cell_of, order = np.empty(num_robots, dtype=np.int64), np.empty(num_robots, dtype=np.int64)
+    start = np.empty(num_robots + 2, dtype=np.int64)
+    build_grid(position, active, 2 * widest, header, cell_of, start, order)
+    columns, rows = int(header[_COLUMNS]), int(header[_ROWS])
+    count = 0
+    for i in range(num_robots):
+        if cell_of[i] < 0:
+            continue
+        row = cell_of[i] // columns
+        column = cell_of[i] - row * columns
+        for r in range(max(row - 1, 0), min(row + 2, rows)):
+            # The cells of a row lie side by side, and so do their points.
+            first = start[r * columns + max(column - 1, 0)]
+            last = start[r * columns + min(column + 1, columns - 1) + 1]
+            for n in range(first, last):
+                j = order[n]
+                if j > i:
+                    dx = position[j, 0] - position[i, 0]
+                    dy = position[j, 1] - position[i, 1]
+                    span = reach[i] + reach[j]
+                    if dx * dx + dy * dy <= span * span:
+                        pairs = append_pair(pairs, count, i, j)
+                        count += 1
+    return pairs, count

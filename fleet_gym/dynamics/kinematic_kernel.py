@@ -1,0 +1,316 @@
+"""The kinematic step of all worlds: commands to motion, motion to contact, contact to state."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleet_gym._numba import compiled_inner, compiled_like_numpy
+from fleet_gym.dynamics.collisions import SKIN, find_candidates, sweep_world
+
+STATIC, DIFFERENTIAL, OMNIDIRECTIONAL, ACKERMANN = range(4)
+#: Columns of the per-robot parameter table: drive, m/s^2, rad/s^2, cosine and sine of `forward_yaw`, m, m, m.
+PARAMETERS = tuple(range(8))
+DRIVE, ACCELERATION, TURN_ACCELERATION, FORWARD_COS, FORWARD_SIN, AXLE_OFFSET, WHEELBASE, RADIUS = PARAMETERS
+
+
+@compiled_inner
+def _limit_twist(
+    command: NDArray[np.float64], parameters: NDArray[np.float64], dt: float, twist: NDArray[np.float64]
+) -> None:
+    """Moves a robot's last twist towards its command, at most as far as its acceleration limits allow in `dt`."""
+    drive = parameters[DRIVE]
+    vx, vy, turn = command[0], 0.0, command[1]
+    if drive == OMNIDIRECTIONAL:
+        vy, turn = command[1], command[2]
+    change_x, change_y = vx - twist[0], vy - twist[1]
+    change = np.sqrt(change_x * change_x + change_y * change_y)
+    limit = parameters[ACCELERATION] * dt
+    if change > limit:
+        twist[0] += change_x * (limit / change)
+        twist[1] += change_y * (limit / change)
+    else:
+        twist[0], twist[1] = vx, vy
+    limit = parameters[TURN_ACCELERATION] * dt
+    twist[2] = min(max(turn, twist[2] - limit), twist[2] + limit)
+
+
+@compiled_inner
+def _turn_rate(twist: NDArray[np.float64], parameters: NDArray[np.float64]) -> float:
+    if parameters[DRIVE] == ACKERMANN:  # bicycle model about the rear axle
+        return float(twist[0] * np.tan(twist[2]) / parameters[WHEELBASE])
+    return float(twist[2])
+
+
+@compiled_inner
+def _heading(orientation: NDArray[np.float64], parameters: NDArray[np.float64]) -> tuple[float, float]:
+    """Cosine and sine of the driving direction of a robot that stands upright."""
+    z, w = orientation[2], orientation[3]
+    cos, sin = w * w - z * z, 2.0 * w * z
+    forward_cos, forward_sin = parameters[FORWARD_COS], parameters[FORWARD_SIN]
+    return cos * forward_cos - sin * forward_sin, sin * forward_cos + cos * forward_sin
+
+
+@compiled_inner
+def _wanted_motion(
+    twist: NDArray[np.float64],
+    omega: float,
+    half_cos: float,
+    half_sin: float,
+    heading_cos: float,
+    heading_sin: float,
+    axle_offset: float,
+    dt: float,
+    displacement: NDArray[np.float64],
+) -> float:
+    """Writes the displacement of the root link's origin under a constant twist and returns its arc's sagitta, m.
+
+    The drive's centre moves by the integral of the rotating velocity; the origin lies `axle_offset` behind it.
+    `half_cos` and `half_sin` are those of half the angle the robot turns by; sin(a) = 2 sin(a/2) cos(a/2) and
+    1 - cos(a) = 2 sin(a/2)^2 keep every digit of small angles.
+    """
+    angle = omega * dt
+    sine, versine = 2.0 * half_sin * half_cos, 2.0 * half_sin * half_sin
+    if abs(angle) < 1e-9:
+        along, across = dt, angle * dt / 2
+    else:
+        along, across = sine / omega, versine / omega
+    x = twist[0] * along - twist[1] * across
+    y = twist[0] * across + twist[1] * along
+    # offset * (h(heading) - h(heading + angle)) in the body frame at the start of the step
+    x += axle_offset * versine
+    y -= axle_offset * sine
+    displacement[0] = heading_cos * x - heading_sin * y
+    displacement[1] = heading_sin * x + heading_cos * y
+    if abs(omega) < 1e-9:
+        return 0.0
+    speed_y = twist[1] - axle_offset * omega
+    turn_radius = np.sqrt(twist[0] * twist[0] + speed_y * speed_y) / abs(omega)
+    if abs(angle) >= 2 * np.pi:
+        return float(2 * turn_radius)
+    return float(turn_radius * (half_sin * half_sin / (1 + half_cos) if half_cos > 0 else 1 - half_cos))
+
+
+@compiled_like_numpy
+def step_worlds(
+    commands: NDArray[np.float64],
+    active_worlds: NDArray[np.bool_],
+    dt: float,
+    parameters: NDArray[np.float64],
+    twists: NDArray[np.float64],
+    position: NDArray[np.float64],
+    orientation: NDArray[np.float64],
+    linear_velocity: NDArray[np.float64],
+    angular_velocity: NDArray[np.float64],
+    active: NDArray[np.bool_],
+    obstacles: NDArray[np.float64],
+    obstacle_active: NDArray[np.bool_],
+    respond: bool,
+    partners: NDArray[np.int64],
+    partner_start: NDArray[np.int64],
+    partner_count: NDArray[np.int64],
+    in_collision: NDArray[np.bool_],
+    collision_starts: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Advances the active worlds by one control step.
+
+    Args:
+        commands: (E, R, A) SI units.
+        active_worlds: (E,).
+        dt: s.
+        parameters: (R, 8), see `PARAMETERS`.
+        twists: (E, R, 3) the last commanded twists; changed.
+        position: (E, R, 3); changed, like the four after it, as `FleetState` has them.
+        orientation: (E, R, 4).
+        linear_velocity: (E, R, 3).
+        angular_velocity: (E, R, 3).
+        active: (E, R); read only.
+        obstacles: (E, B, 8).
+        obstacle_active: (E, B).
+        respond: whether contact ends motion.
+        partners: (n,) whom each robot touched in the last step: robots j > i, and R + b for obstacles.
+        partner_start: (E, R) where a robot's partners begin; changed.
+        partner_count: (E, R) how many it has; changed.
+        in_collision: (E, R); changed.
+        collision_starts: (E,); changed.
+
+    Returns:
+        The new `partners`.
+    """
+    num_envs, num_robots = active.shape
+    displacement, plane = np.zeros((num_robots, 2)), np.empty((num_robots, 2))
+    omega, sagitta = np.zeros(num_robots), np.zeros(num_robots)
+    half_cos, half_sin = np.ones(num_robots), np.zeros(num_robots)
+    reach, radius, stop = np.zeros(num_robots), np.empty(num_robots), np.ones(num_robots)
+    candidates = np.empty((max(16, 2 * num_robots), 2), dtype=np.int64)
+    touching = np.zeros(candidates.shape[0], dtype=np.bool_)
+    new_partners = np.empty(max(16, 2 * partners.shape[0]), dtype=np.int64)
+    used = 0
+    for r in range(num_robots):
+        radius[r] = parameters[r, RADIUS]
+    for e in range(num_envs):
+        if not active_worlds[e]:
+            new_partners, used = _copy_partners(partners, partner_start[e], partner_count[e], new_partners, used)
+            continue
+        for r in range(num_robots):
+            displacement[r, 0] = displacement[r, 1] = 0.0
+            omega[r] = sagitta[r] = 0.0
+            plane[r, 0], plane[r, 1] = position[e, r, 0], position[e, r, 1]
+            if active[e, r] and parameters[r, DRIVE] != STATIC:
+                _limit_twist(commands[e, r], parameters[r], dt, twists[e, r])
+                omega[r] = _turn_rate(twists[e, r], parameters[r])
+                half_cos[r], half_sin[r] = np.cos(omega[r] * dt / 2), np.sin(omega[r] * dt / 2)
+                heading_cos, heading_sin = _heading(orientation[e, r], parameters[r])
+                sagitta[r] = _wanted_motion(
+                    twists[e, r],
+                    omega[r],
+                    half_cos[r],
+                    half_sin[r],
+                    heading_cos,
+                    heading_sin,
+                    parameters[r, AXLE_OFFSET],
+                    dt,
+                    displacement[r],
+                )
+            length = np.sqrt(displacement[r, 0] ** 2 + displacement[r, 1] ** 2)
+            reach[r] = radius[r] + sagitta[r] + length + 2 * SKIN
+        candidates, num_pairs, count = find_candidates(
+            plane, reach, active[e], obstacles[e], obstacle_active[e], candidates
+        )
+        if touching.shape[0] < count:
+            touching = np.zeros(candidates.shape[0], dtype=np.bool_)
+        sweep_world(
+            plane, displacement, sagitta, radius, obstacles[e], candidates, num_pairs, count, respond, stop, touching
+        )
+        for r in range(num_robots):
+            if active[e, r] and parameters[r, DRIVE] != STATIC:
+                stopped = stop[r] < 1.0
+                if stopped:  # what was stopped has lost its speed, but a steering angle stays
+                    twists[e, r, 0] = twists[e, r, 1] = 0.0
+                position[e, r, 0] = plane[r, 0] + stop[r] * displacement[r, 0]
+                position[e, r, 1] = plane[r, 1] + stop[r] * displacement[r, 1]
+                _turn(orientation[e, r], half_cos[r], half_sin[r])
+                _set_velocity(twists[e, r], omega[r], orientation[e, r], parameters[r], stopped, linear_velocity[e, r])
+                angular_velocity[e, r, 2] = omega[r]
+        new_partners, used, collision_starts[e] = _update_contacts(
+            candidates,
+            count,
+            touching,
+            partners,
+            partner_start[e],
+            partner_count[e],
+            in_collision[e],
+            new_partners,
+            used,
+        )
+    return new_partners[: max(used, 1)]
+
+
+@compiled_inner
+def _turn(orientation: NDArray[np.float64], half_cos: float, half_sin: float) -> None:
+    """Turns an upright robot about +z and keeps its quaternion at unit length."""
+    z = orientation[2] * half_cos + orientation[3] * half_sin
+    w = orientation[3] * half_cos - orientation[2] * half_sin
+    norm = np.sqrt(z * z + w * w)
+    orientation[0] = orientation[1] = 0.0
+    orientation[2], orientation[3] = z / norm, w / norm
+
+
+@compiled_inner
+def _set_velocity(
+    twist: NDArray[np.float64],
+    omega: float,
+    orientation: NDArray[np.float64],
+    parameters: NDArray[np.float64],
+    stopped: bool,
+    velocity: NDArray[np.float64],
+) -> None:
+    if stopped:
+        velocity[0] = velocity[1] = velocity[2] = 0.0
+        return
+    vx, vy = twist[0], twist[1] - parameters[AXLE_OFFSET] * omega
+    cos, sin = _heading(orientation, parameters)
+    velocity[0] = cos * vx - sin * vy
+    velocity[1] = sin * vx + cos * vy
+    velocity[2] = 0.0
+
+
+@compiled_inner
+def _with_room(array: NDArray[np.int64], used: int, more: int) -> NDArray[np.int64]:
+    """Returns `array`, or a longer copy if it cannot take `more` entries after the first `used`."""
+    if used + more <= array.shape[0]:
+        return array
+    grown = np.empty(2 * (used + more), dtype=np.int64)
+    for n in range(used):
+        grown[n] = array[n]
+    return grown
+
+
+@compiled_inner
+def _copy_partners(
+    partners: NDArray[np.int64],
+    start: NDArray[np.int64],
+    count: NDArray[np.int64],
+    new_partners: NDArray[np.int64],
+    used: int,
+) -> tuple[NDArray[np.int64], int]:
+    """Copies a resting world's contacts; returns the new array and how much of it is used."""
+    for r in range(start.shape[0]):
+        new_partners = _with_room(new_partners, used, count[r])
+        for n in range(count[r]):
+            new_partners[used + n] = partners[start[r] + n]
+        start[r] = used
+        used += count[r]
+    return new_partners, used
+
+
+@compiled_inner
+def _update_contacts(
+    candidates: NDArray[np.int64],
+    num_candidates: int,
+    touching: NDArray[np.bool_],
+    partners: NDArray[np.int64],
+    start: NDArray[np.int64],
+    count: NDArray[np.int64],
+    in_collision: NDArray[np.bool_],
+    new_partners: NDArray[np.int64],
+    used: int,
+) -> tuple[NDArray[np.int64], int, int]:
+    """Replaces a world's contacts, flags the robots in them and counts the pairs that are new.
+
+    Returns:
+        The new array of partners, how much of it is used, and the number of new pairs.
+    """
+    num_robots = in_collision.shape[0]
+    starts = 0
+    for r in range(num_robots):
+        in_collision[r] = False
+    for n in range(num_candidates):
+        if touching[n]:
+            i, j = candidates[n, 0], candidates[n, 1]
+            in_collision[i] = True
+            if j < num_robots:
+                in_collision[j] = True
+            starts += 1
+            for m in range(start[i], start[i] + count[i]):
+                if partners[m] == j:
+                    starts -= 1
+                    break
+    for r in range(num_robots):
+        count[r] = 0
+    total = 0
+    for n in range(num_candidates):
+        if touching[n]:
+            count[candidates[n, 0]] += 1
+            total += 1
+    new_partners = _with_room(new_partners, used, total)
+    for r in range(num_robots):
+        start[r] = used
+        used += count[r]
+        count[r] = 0
+    for n in range(num_candidates):
+        if touching[n]:
+            i = candidates[n, 0]
+            new_partners[start[i] + count[i]] = candidates[n, 1]
+            count[i] += 1
+    return new_partners, used, starts
