@@ -16,6 +16,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from fleet_gym.profiling.command import memory
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -220,6 +222,9 @@ def info(
         else:
             text = ", ".join(value) if isinstance(value, list) else value
             console.print(f"{name}: {text}", markup=False, soft_wrap=True)
+
+
+app.command()(memory)
 
 
 def main() -> None:

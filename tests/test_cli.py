@@ -214,3 +214,23 @@ def test_info_as_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     output = capsys.readouterr().out
     assert "husky" in output
     assert "pybullet_data" in output
+
+
+def test_memory_reads_what_the_demo_kept(
+    demo_run: tuple[Path, subprocess.CompletedProcess[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    records = str(demo_run[0] / "memory.jsonl")
+    assert run_main(monkeypatch, "memory", records, "--no-png", "--out", str(tmp_path)) == 0
+    assert "RSS" in capsys.readouterr().out
+    assert "<html" in (tmp_path / "memory.html").read_text()
+
+
+def test_memory_of_a_file_that_is_not_there_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run_main(monkeypatch, "memory", str(tmp_path / "none.jsonl")) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "none.jsonl" in line
