@@ -20,6 +20,7 @@ from types import ModuleType
 
 logger = logging.getLogger("fleet_gym.pybullet")
 
+_libc = ctypes.CDLL(None)  # once: each handle leaves a type object behind
 _descriptor_lock = threading.RLock()
 _module: ModuleType | None = None
 
@@ -29,7 +30,7 @@ def _flush_all() -> None:
         # A stream may be None (pythonw), closed, or replaced by an object without a working flush.
         with contextlib.suppress(AttributeError, ValueError, OSError):
             stream.flush()
-    ctypes.CDLL(None).fflush(None)
+    _libc.fflush(None)
 
 
 def _is_open(descriptor: int) -> bool:
