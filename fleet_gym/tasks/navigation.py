@@ -136,6 +136,7 @@ class Navigation:
         """
         del control_dt
         self._scene = scene
+        self._robot_radius = scene.footprint_radius
         num_robots = scene.num_robots
         self._partner = np.full(len(self._disc_radius), -1, dtype=np.int64)
         goals = self.num_obstacles + 1 + 2 * np.arange(num_robots)
@@ -270,12 +271,9 @@ class Navigation:
         n, num_robots = state.num_envs, state.num_robots
         robots = np.empty((n, num_robots, self._layout.nearest_robots), dtype=np.int64)
         obstacles = np.empty((n, num_robots, self._layout.nearest_obstacles), dtype=np.int64)
-        obstacle_position = np.ascontiguousarray(state.body_position[:, : self.num_obstacles])
-        obstacle_active = np.ascontiguousarray(state.body_active[:, : self.num_obstacles])
-        nearest_targets(state.position, state.position, self._scene.footprint_radius, state.active, True, robots)
-        nearest_targets(state.position, obstacle_position, self._obstacle_radius, obstacle_active, False, obstacles)
-        heading = state.yaw() + self._forward_yaw
-        return self._layout.fill(state, heading, goal, previous_action, robots, obstacles, obstacle_position)
+        nearest_targets(state.position, state.position, self._robot_radius, state.active, True, robots)
+        nearest_targets(state.position, state.body_position, self._obstacle_radius, state.body_active, False, obstacles)
+        return self._layout.fill(state, goal, previous_action, robots, obstacles)
 
 
 def _refuse_arms(robots: Sequence[RobotModel]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet_gym.tasks.navigation_layout import NEIGHBOR_SIZE
+from fleet_gym.tasks.navigation_kernel import NEIGHBOR_SIZE
 
 #: Directions considered around the goal's, rad; between equals the first wins, so that all keep right.
 _OFFSETS = np.radians([0, *(side * angle for angle in range(12, 181, 12) for side in (-1, 1))])

@@ -94,7 +94,7 @@ def _insert(gap: float, target: int, found: int, gaps: NDArray[np.float64], near
         slot -= 1
     gaps[slot] = gap
     nearest[slot] = target
-    return min(found + 1, k)
+    return int(min(found + 1, k))
 
 
 @compiled_inner
@@ -109,12 +109,12 @@ def _nearest_of_all(
     gaps: NDArray[np.float64],
     nearest: NDArray[np.int64],
 ) -> int:
-    for j in range(targets.shape[0]):  # a loop of its own, so that it vectorises
+    for j in range(radius.shape[0]):  # a loop of its own, so that it vectorises
         dx = targets[j, 0] - x
         dy = targets[j, 1] - y
         scratch[j] = np.sqrt(dx * dx + dy * dy) - radius[j]
     found = 0
-    for j in range(targets.shape[0]):
+    for j in range(radius.shape[0]):
         if active[j] and j != itself:
             found = _insert(scratch[j], j, found, gaps, nearest)
     return found
@@ -171,14 +171,14 @@ def nearest_targets(
 
     Args:
         position: (E, R, 3) m, robots.
-        targets: (E, M, 3) m; only x and y count.
+        targets: (E, >= M, 3) m; only x and y of the first M count.
         radius: (M,) m, of the targets.
-        active: (E, M), inactive targets are passed over.
+        active: (E, >= M), inactive targets are passed over.
         exclude_self: the targets are the robots themselves.
         out: (E, R, k), filled with target indices, -1 where there are fewer than k.
     """
     num_envs, num_robots, k = out.shape
-    num_targets = targets.shape[1]
+    num_targets = radius.shape[0]
     if k == 0:
         return
     gaps, scratch = np.empty(k), np.empty(num_targets)
@@ -191,7 +191,7 @@ def nearest_targets(
     use_grid = num_targets >= GRID_FROM
     for e in range(num_envs):
         if use_grid:
-            build_grid(targets[e], active[e], 0.0, header, cell_of, start, order)
+            build_grid(targets[e, :num_targets], active[e], 0.0, header, cell_of, start, order)
         for i in range(num_robots):
             x, y = position[e, i, 0], position[e, i, 1]
             itself = i if exclude_self else -1

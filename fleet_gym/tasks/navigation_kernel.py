@@ -1,0 +1,150 @@
+"""Filling Navigation's observation, robot by robot."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleet_gym._numba import compiled_inner, compiled_like_numpy
+
+#: Per neighbour: relative position x, y; relative velocity x, y; radius; presence.
+NEIGHBOR_SIZE = 6
+
+
+@compiled_inner
+def _store(
+    row: NDArray[np.float32], column: int, value: float, low: NDArray[np.float32], high: NDArray[np.float32]
+) -> None:
+    """Casts before it clips: a float64 just inside a bound may round to a float32 just outside."""
+    row[column] = min(max(np.float32(value), low[column]), high[column])
+
+
+@compiled_inner
+def _store_neighbor(
+    row: NDArray[np.float32],
+    column: int,
+    dx: float,
+    dy: float,
+    dvx: float,
+    dvy: float,
+    cos: float,
+    sin: float,
+    radius: float,
+    low: NDArray[np.float32],
+    high: NDArray[np.float32],
+) -> None:
+    _store(row, column, cos * dx + sin * dy, low, high)
+    _store(row, column + 1, cos * dy - sin * dx, low, high)
+    _store(row, column + 2, cos * dvx + sin * dvy, low, high)
+    _store(row, column + 3, cos * dvy - sin * dvx, low, high)
+    _store(row, column + 4, radius, low, high)
+    row[column + 5] = 1.0
+
+
+@compiled_like_numpy
+def fill_observation(
+    position: NDArray[np.float64],
+    orientation: NDArray[np.float64],
+    linear_velocity: NDArray[np.float64],
+    angular_velocity: NDArray[np.float64],
+    forward: NDArray[np.float64],
+    goal: NDArray[np.float64],
+    previous_action: NDArray[np.float64],
+    robots: NDArray[np.int64],
+    robot_radius: NDArray[np.float64],
+    obstacles: NDArray[np.int64],
+    obstacle_position: NDArray[np.float64],
+    obstacle_radius: NDArray[np.float64],
+    low: NDArray[np.float32],
+    high: NDArray[np.float32],
+    observation: NDArray[np.float32],
+    distance: NDArray[np.float64],
+) -> None:
+    """Writes the columns `NavigationLayout` documents, clipped to their bounds, and the goal distance.
+
+    Args:
+        position: (E, R, 3) m.
+        orientation: (E, R, 4) xyzw.
+        linear_velocity: (E, R, 3) m/s.
+        angular_velocity: (E, R, 3) rad/s.
+        forward: (R, 2) cosine and sine of each model's `forward_yaw`.
+        goal: (E, R, 2) m.
+        previous_action: (E, R, A).
+        robots: (E, R, k) nearest robots, -1 for none.
+        robot_radius: (R,) m.
+        obstacles: (E, R, k) nearest obstacles, -1 for none.
+        obstacle_position: (E, >= M, 3) m.
+        obstacle_radius: (M,) m.
+        low: (D,).
+        high: (D,).
+        observation: (E, R, D), set.
+        distance: (E, R) m, set.
+    """
+    num_envs, num_robots, num_actions = previous_action.shape
+    for e in range(num_envs):
+        for r in range(num_robots):
+            row = observation[e, r]
+            x, y, z, w = orientation[e, r, 0], orientation[e, r, 1], orientation[e, r, 2], orientation[e, r, 3]
+            # Direction of the link's x axis on the ground; zero only if it points straight up or down.
+            yaw_cos, yaw_sin = 1.0 - 2.0 * (y * y + z * z), 2.0 * (w * z + x * y)
+            norm = np.sqrt(yaw_cos * yaw_cos + yaw_sin * yaw_sin)
+            if norm > 0.0:
+                yaw_cos, yaw_sin = yaw_cos / norm, yaw_sin / norm
+            cos = yaw_cos * forward[r, 0] - yaw_sin * forward[r, 1]
+            sin = yaw_sin * forward[r, 0] + yaw_cos * forward[r, 1]
+            px, py = position[e, r, 0], position[e, r, 1]
+            vx, vy = linear_velocity[e, r, 0], linear_velocity[e, r, 1]
+            dx, dy = goal[e, r, 0] - px, goal[e, r, 1] - py
+            distance[e, r] = np.sqrt(dx * dx + dy * dy)
+            goal_x, goal_y = cos * dx + sin * dy, cos * dy - sin * dx
+            _store(row, 0, goal_x, low, high)
+            _store(row, 1, goal_y, low, high)
+            _store(row, 2, distance[e, r], low, high)
+            _store(row, 3, np.arctan2(goal_y, goal_x), low, high)
+            _store(row, 4, cos * vx + sin * vy, low, high)
+            _store(row, 5, cos * vy - sin * vx, low, high)
+            _store(row, 6, angular_velocity[e, r, 2], low, high)
+            column = 7
+            for a in range(num_actions):
+                _store(row, column, previous_action[e, r, a], low, high)
+                column += 1
+            for n in range(robots.shape[2]):
+                j = robots[e, r, n]
+                if j < 0:
+                    for c in range(NEIGHBOR_SIZE):
+                        row[column + c] = 0.0
+                else:
+                    _store_neighbor(
+                        row,
+                        column,
+                        position[e, j, 0] - px,
+                        position[e, j, 1] - py,
+                        linear_velocity[e, j, 0] - vx,
+                        linear_velocity[e, j, 1] - vy,
+                        cos,
+                        sin,
+                        robot_radius[j],
+                        low,
+                        high,
+                    )
+                column += NEIGHBOR_SIZE
+            for n in range(obstacles.shape[2]):
+                j = obstacles[e, r, n]
+                if j < 0:
+                    for c in range(NEIGHBOR_SIZE):
+                        row[column + c] = 0.0
+                else:
+                    _store_neighbor(
+                        row,
+                        column,
+                        obstacle_position[e, j, 0] - px,
+                        obstacle_position[e, j, 1] - py,
+                        -vx,
+                        -vy,
+                        cos,
+                        sin,
+                        obstacle_radius[j],
+                        low,
+                        high,
+                    )
+                column += NEIGHBOR_SIZE
