@@ -90,9 +90,7 @@ def common(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the videos, results.json and memory.jsonl.")] = Path(
-        "fleet-gym-demo"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder for the videos and their gallery.")] = Path("fleet-gym-demo"),
     num_envs: Annotated[int, typer.Option(min=1, help="Worlds.")] = 4,
     num_robots: Annotated[int, typer.Option(min=1, help="Robots in each world.")] = 3,
     robot: Annotated[str, typer.Option(help="A known robot (see `fleet-gym info`) or the path of a URDF.")] = "husky",
@@ -137,7 +135,10 @@ def demo(
     for line in handler.memory_lines:
         console.print(line, markup=False, soft_wrap=True)
     videos = sum(len(result.videos) for result in results)
-    console.print(f"{videos} videos, results.json and memory.jsonl are in {out.resolve()}", soft_wrap=True)
+    console.print(
+        f"{videos} videos, results.json and memory.jsonl are in {out.resolve()}", markup=False, soft_wrap=True
+    )
+    console.print(f"look through them: {(out / 'index.html').resolve().as_uri()}", markup=False, soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -225,6 +226,19 @@ def info(
 
 
 app.command()(memory)
+
+
+@app.command()
+def gallery(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of videos, as recorders left them.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The page, or a folder for index.html; by default in the first folder.")
+    ] = None,
+) -> None:
+    """Write one HTML page to look through the videos of one or several folders."""
+    from fleet_gym.video.gallery import write_gallery
+
+    make_console().print(str(write_gallery(folders, out).resolve()), markup=False, soft_wrap=True)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fleet_gym.tasks.navigation_policy import GoToGoalPolicy
 from fleet_gym.vector_env import FleetVectorEnv
 from fleet_gym.video.episode_files import parse_episode_video_filename
+from fleet_gym.video.gallery import write_gallery
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.robots import RobotModel, robot_model
 from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
@@ -36,7 +37,7 @@ class DemoConfig:
     """What the demo runs.
 
     Attributes:
-        out: folder of the videos, of ``results.json`` and of ``memory.jsonl``.
+        out: folder of videos, gallery (``index.html``), ``results.json`` and ``memory.jsonl``.
         num_envs: worlds.
         num_robots: robots in each world.
         robot: registry name or URDF path.
@@ -232,7 +233,7 @@ def play_episodes(
 def run_demo(
     config: DemoConfig, on_progress: Callable[[float], None], on_episode: Callable[[EpisodeResult], None]
 ) -> list[EpisodeResult]:
-    """Runs the demo; writes videos, results and memory records to ``config.out``.
+    """Runs the demo; writes videos, their gallery, results and memory records to ``config.out``.
 
     Args:
         config: what to run.
@@ -262,6 +263,7 @@ def run_demo(
     results = [replace(result, videos=videos[result.world, result.episode]) for result in results]
     results.sort(key=lambda result: (result.world, result.episode))
     _write_results(config.out / "results.json", config, results)
+    write_gallery(config.out)
     return results
 
 

@@ -86,7 +86,8 @@ def test_piped_demo_output_is_plain_and_complete(
         assert all(any(video in line for line in lines) for video in episode["videos"])
     logged = [line for line in lines if line.startswith("[MEMORY] Last")]
     assert len(logged) == len(read_records(out / "memory.jsonl")) > 0
-    assert str(out) in lines[-1]
+    assert str(out) in lines[-2]
+    assert lines[-1].endswith((out / "index.html").as_uri())
 
 
 def test_demo_into_an_old_folder_replaces_nothing(
@@ -177,7 +178,7 @@ def test_without_a_command_the_help_lists_them(
 ) -> None:
     assert run_main(monkeypatch) == 0
     output = capsys.readouterr().out
-    for command in ("demo", "check", "info"):
+    for command in ("demo", "gallery", "memory", "check", "info"):
         assert f" {command} " in output
 
 
@@ -214,6 +215,29 @@ def test_info_as_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     output = capsys.readouterr().out
     assert "husky" in output
     assert "pybullet_data" in output
+
+
+def test_gallery_shows_every_video_of_the_demo(
+    demo_run: tuple[Path, subprocess.CompletedProcess[str]],
+    results: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    page = tmp_path / "page.html"
+    assert run_main(monkeypatch, "gallery", str(demo_run[0]), "--out", str(page)) == 0
+    assert capsys.readouterr().out.strip() == str(page)
+    for html in (page.read_text(), (demo_run[0] / "index.html").read_text()):
+        assert all(video in html for episode in results["episodes"] for video in episode["videos"])
+
+
+def test_gallery_without_videos_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run_main(monkeypatch, "gallery", str(tmp_path)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path) in line
+    assert not list(tmp_path.iterdir())
 
 
 def test_memory_reads_what_the_demo_kept(

@@ -25,7 +25,8 @@ def interpreter(tmp_path: Path, name: str, preamble: str) -> Path:
 
 
 def run(command: list[str], path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ)
+    # The tests may run under make themselves; its variables must not reach the one under test.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     if path is not None:
         # Only these interpreters; the tools the scripts use come from /usr/bin under their own names.
         for tool in ("sh", "cut", "mktemp", "rm", "grep", "cat"):

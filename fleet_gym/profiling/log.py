@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 logger = logging.getLogger("fleet_gym.profiling")
 
+if TYPE_CHECKING:
+    _TextHandler = logging.StreamHandler[TextIO]
+else:
+    _TextHandler = logging.StreamHandler  # cannot be subscripted before Python 3.11
 
-class _StderrHandler(logging.StreamHandler[TextIO]):
+
+class _StderrHandler(_TextHandler):
     """Writes to whatever ``sys.stderr`` is at the time, and steps aside once the root logger has a handler."""
 
     def __init__(self) -> None:
