@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleet_gym.world.robots import RobotModel
     from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
     from fleet_gym.wrappers.memory_profiling import MemoryProfilingWrapper
+    from fleet_gym.wrappers.time_profiling import TimeProfilingWrapper
 
 __version__ = "0.1.0"
 
@@ -27,8 +28,9 @@ _MODULES = {
     "FleetVectorEnv": "fleet_gym.vector_env",
     "MemoryProfilingWrapper": "fleet_gym.wrappers.memory_profiling",
     "RobotModel": "fleet_gym.world.robots",
+    "TimeProfilingWrapper": "fleet_gym.wrappers.time_profiling",
 }
-_COMING = ("MultiRobotSimulationCore", "TimeProfilingWrapper")
+_COMING = ("MultiRobotSimulationCore",)
 
 __all__ = [
     "Camera",
@@ -37,6 +39,7 @@ __all__ = [
     "FleetVectorEnv",
     "MemoryProfilingWrapper",
     "RobotModel",
+    "TimeProfilingWrapper",
 ]
 
 

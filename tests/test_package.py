@@ -44,3 +44,10 @@ def test_running_a_fleet_prints_nothing():
     )
     assert done.stdout == ""
     assert done.stderr == ""
+
+
+def test_what_users_test_with_loads():
+    import fleet_gym.testing
+
+    for name in fleet_gym.testing.__all__:
+        assert getattr(fleet_gym.testing, name).__name__ == name

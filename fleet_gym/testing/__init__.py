@@ -6,13 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fleet_gym.testing.frame_counting_writer import FrameCountingWriter
+    from fleet_gym.testing.leaks import assert_no_leak
     from fleet_gym.testing.vector_env_check import check_vector_env
 
 _MODULES = {
+    "FrameCountingWriter": "fleet_gym.testing.frame_counting_writer",
+    "assert_no_leak": "fleet_gym.testing.leaks",
     "check_vector_env": "fleet_gym.testing.vector_env_check",
 }
 
-__all__ = ["check_vector_env"]
+__all__ = ["FrameCountingWriter", "assert_no_leak", "check_vector_env"]
 
 
 def __getattr__(name: str) -> Any:
