@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import fleet_gym
 from fleet_gym.video import pool_protocol as protocol
 from fleet_gym.video.episode_files import free_name
 from fleet_gym.video.forks import close_in_forks, forget
@@ -32,11 +33,17 @@ from fleet_gym.video.writers import CHANNELS, EncoderSettings, Images, Outcome, 
 _FRAMES_IN_RING = 16
 _RING_BYTES = 40 << 20
 _LARGEST_RING = 160 << 20
-# The worker gets this process's import path, so that it finds the same packages; it never sees the user's script.
-_BOOTSTRAP = (
-    "import json, sys; setup = sys.argv[1]; sys.path[:] = json.loads(setup)['path']; "
-    "from fleet_gym.video.pool_worker import main; main(setup)"
-)
+# The worker gets this process's import path, so that it finds the same packages, and never sees the user's script. It
+# takes the package without running its __init__: that imports Gymnasium, a third of the start and 10 MB, for nothing.
+_BOOTSTRAP = """
+import json, sys, types
+setup = sys.argv[1]
+sys.path[:] = json.loads(setup)["path"]
+sys.modules["fleet_gym"] = types.ModuleType("fleet_gym")
+sys.modules["fleet_gym"].__path__ = json.loads(setup)["package"]
+from fleet_gym.video.pool_worker import main
+main(setup)
+"""
 
 
 def default_workers() -> int:
@@ -64,6 +71,7 @@ class _WorkerProcess:
             "memory": self._ring.descriptor,
             "size": ring_size,
             "parent": os.getpid(),
+            "package": list(fleet_gym.__path__),
             "path": [os.path.abspath(entry) for entry in sys.path],
         }
         self._process = subprocess.Popen(

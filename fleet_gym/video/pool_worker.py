@@ -178,8 +178,6 @@ def main(setup_json: str) -> None:
     """Runs a worker; called by the bootstrap line of `pool`."""
     setup = json.loads(setup_json)
     connection = socket.socket(fileno=setup["connection"])
-    with contextlib.suppress(PermissionError):
-        os.nice(5)
     memory = mmap.mmap(setup["memory"], setup["size"], flags=mmap.MAP_SHARED)
     os.close(setup["memory"])
     try:

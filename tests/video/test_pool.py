@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,9 +20,11 @@ from fleet_gym.video import VideoEncodeError, parse_episode_video_filename, read
 from fleet_gym.video.pool_protocol import FrameRing
 from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
 
+ENCODER = re.compile("ffmpeg|pool_worker")
+
 
 def workers():
-    return sorted(child.pid for child in psutil.Process().children() if child.name().startswith("python"))
+    return sorted(child.pid for child in psutil.Process().children() if "pool_worker" in " ".join(child.cmdline()))
 
 
 def decode(path):
@@ -196,7 +199,7 @@ def test_dropping_leaves_out_whole_frames_and_counts_them(tmp_path, backend):
     recorder = CameraObsVideoRecorder(env, tmp_path, backend=backend, backpressure="drop")
     recorder.reset()
     recorder.step(None)
-    (encoder,) = psutil.Process().children()
+    (encoder,) = (child for child in psutil.Process().children() if ENCODER.search(" ".join(child.cmdline())))
     encoder.suspend()
     for _ in range(58):
         recorder.step(None)
@@ -264,12 +267,12 @@ def test_quality_settings_reach_the_encoder(tmp_path):
 
 
 def test_auto_chooses_by_the_number_of_streams(tmp_path):
-    for folder, limit, kind in (("few", 4, "ffmpeg"), ("many", 3, "python")):
+    for folder, limit, pool in (("few", 4, False), ("many", 3, True)):
         env = CodedColorVectorEnv([5, 5], {"a": (16, 16), "b": (16, 16)})
         recorder = CameraObsVideoRecorder(env, tmp_path / folder, max_writer_processes=limit)
         recorder.reset()
         recorder.step(None)
-        assert {child.name()[:6] for child in psutil.Process().children()} == {kind}
+        assert bool(workers()) == pool
         recorder.close()
 
 
