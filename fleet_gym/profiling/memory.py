@@ -56,7 +56,7 @@ class MemoryProfiler:
         self._interval = settings.interval
         self._native = NativeSampler(native, max(1, self._interval // 16), max(1, self._interval // 4))
         self.before_step = self._native.before_step
-        self._count = self._total_steps = self._full_intervals = 0
+        self._count = self._total_steps = self._full_intervals = self._readings_remembered = 0
         self._current, self._peak = Spread(), Spread()
         self._rss, self._blocks, self._native_levels = Spread(), Spread(), Spread()
         self._carried_peak = 0
@@ -203,7 +203,7 @@ class MemoryProfiler:
             self._lose()
         self._total_steps += self._count
         start = time.perf_counter()
-        self._native.read_if_cheap()
+        self._native.at_interval_end()
         self._sample_levels()
         now = time.perf_counter()
         self._native.adapt(2 * (now - start), (start - self._interval_started) / self._count)
@@ -231,6 +231,9 @@ class MemoryProfiler:
             "rss": self._rss.low,
             "workers": self._slow.workers_bytes,
         }
+        if self._native.readings == self._readings_remembered:
+            del lows["native"]  # too dear to be read in this interval
+        self._readings_remembered = self._native.readings
         for name, low in lows.items():
             self._series[name].append(self._total_steps, low)
         self._full_intervals += 1

@@ -10,7 +10,7 @@ from fleet_gym.profiling.report import PhaseMemory
 
 SHARE = 0.01
 CHEAP_S = 20e-6
-CHEAP_AT_RESET_S = 1e-3
+CHEAP_AT_INTERVAL_END_S = CHEAP_AT_RESET_S = 2e-3
 
 
 class NativeSampler:
@@ -28,6 +28,7 @@ class NativeSampler:
     Attributes:
         read: as given.
         last: latest reading.
+        readings: how many there were.
     """
 
     def __init__(self, read: Callable[[], int], stride: int, longest: int) -> None:
@@ -36,6 +37,7 @@ class NativeSampler:
         self._wait = 1
         self._random = 1
         self._not_before = 0.0
+        self.readings = 0
         self._cost = self._sample_cost = 2e-6
         self.last = self.timed_read()
 
@@ -51,11 +53,15 @@ class NativeSampler:
     def before_reset(self) -> int:
         """Returns the bytes before a reset, -1 if that takes longer than a reset is worth; samples the next step."""
         self._wait = 1
-        return self.timed_read() if self._cost < CHEAP_AT_RESET_S else self.read_if_cheap()
+        return self.read_if_cheap(CHEAP_AT_RESET_S)
 
-    def read_if_cheap(self) -> int:
-        """Returns the bytes now, or -1 when a dear reading would exceed its share."""
-        if self._not_before and time.perf_counter() < self._not_before:
+    def at_interval_end(self) -> None:
+        """Reads unless that takes milliseconds: a verdict needs a reading per interval."""
+        self.read_if_cheap(CHEAP_AT_INTERVAL_END_S)
+
+    def read_if_cheap(self, limit_s: float = CHEAP_S) -> int:
+        """Returns the bytes now, or -1 when a reading takes longer than `limit_s` and would exceed its share."""
+        if self._cost > limit_s and time.perf_counter() < self._not_before:
             return -1
         return self.timed_read()
 
@@ -65,7 +71,8 @@ class NativeSampler:
         self.last = self.read()
         end = time.perf_counter()
         self._cost = min(end - start, 2 * self._cost + 1e-6)  # one interrupted by another process is not dear
-        self._not_before = end + self._cost / SHARE if self._cost > CHEAP_S else 0.0
+        self._not_before = end + self._cost / SHARE
+        self.readings += 1
         return self.last
 
     def adapt(self, sample_s: float, step_s: float) -> None:
