@@ -183,4 +183,4 @@ def _rounded_chain(kind: ShapeKind, size: tuple[float, ...]) -> Sequence[tuple[M
         return primitive_chain([sphere_mesh(size[0], coarse=coarse) for coarse in (False, True)])
     if kind == "cylinder":
         return primitive_chain([cylinder_mesh(size[0], size[1], sides=sides) for sides in (0, 10, 6, 4)])
-    return primitive_chain([capsule_mesh(size[0], size[1], coarse=coarse) for coarse in (False, True)])
+    return primitive_chain([capsule_mesh(size[0], size[1], sides=sides) for sides in (0, 10, 6, 4)])

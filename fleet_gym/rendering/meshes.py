@@ -183,8 +183,8 @@ def plane_mesh(half_size: float = 100.0) -> Mesh:
 def unit_directions() -> NDArray[np.float64]:
     """The 42 unit vectors PyBullet probes a rounded shape with: an icosahedron's corners and edge midpoints.
 
-    Corners: both poles and two rings of five at z = -+1/sqrt(5). TinyRenderer draws spheres, cylinders and capsules as
-    the convex hull of the farthest points in these directions (btShapeHull).
+    Corners: both poles and two rings of five at z = -+1/sqrt(5). TinyRenderer draws spheres and cylinders as the convex
+    hull of their farthest points in these directions (btShapeHull).
     """
     ring = 2.0 / math.sqrt(5.0)
     lower = [math.radians(36.0 + 72.0 * k) for k in range(5)]
@@ -207,6 +207,10 @@ def unit_directions() -> NDArray[np.float64]:
 
 
 def _hull_mesh(points: NDArray[np.float64]) -> Mesh:
+    if (
+        np.ptp(points, axis=0) < 1e-9
+    ).any():  # a radius or length of zero: stock files have such, and they show nothing
+        return mesh_from_corners(np.zeros((0, 3, 3)))
     faces = convex_hull(points)
     normals = points / np.sqrt((points**2).sum(axis=1, keepdims=True))
     return mesh_from_corners(points[faces], normals[faces])
@@ -219,27 +223,28 @@ def sphere_mesh(radius: float, *, coarse: bool = False) -> Mesh:
 
 def cylinder_mesh(radius: float, length: float, *, sides: int = 0) -> Mesh:
     """A cylinder along z about the origin, as coarse as TinyRenderer's, or a prism with so many sides."""
+    return _hull_mesh(_cylinder_points(radius, length, sides))
+
+
+def capsule_mesh(radius: float, length: float, *, sides: int = 0) -> Mesh:
+    """A capsule along z about the origin (`length` between the centres of its caps), as coarse as TinyRenderer's.
+
+    That is a cylinder with pointed ends; `sides` as for `cylinder_mesh`.
+    """
+    tips = [[0.0, 0.0, -length / 2 - radius], [0.0, 0.0, length / 2 + radius]]
+    return _hull_mesh(np.concatenate([_cylinder_points(radius, length, sides), tips]))
+
+
+def _cylinder_points(radius: float, length: float, sides: int) -> NDArray[np.float64]:
     if sides:
         angles = 2.0 * math.pi * np.arange(sides) / sides
         ring = np.column_stack([np.cos(angles), np.sin(angles)]) * radius
-        ends = [np.column_stack([ring, np.full(sides, z)]) for z in (-length / 2, length / 2)]
-        return _hull_mesh(np.concatenate(ends))
+        return np.concatenate([np.column_stack([ring, np.full(sides, z)]) for z in (-length / 2, length / 2)])
     directions = unit_directions()
     across = np.sqrt((directions[:, :2] ** 2).sum(axis=1, keepdims=True))
     rim = np.where(across > 1e-9, directions[:, :2] / np.where(across > 1e-9, across, 1.0), [[1.0, 0.0]])
     height = np.where(directions[:, 2] < 0, -length / 2, length / 2)
-    return _hull_mesh(_distinct(np.column_stack([rim * radius, height])))
-
-
-def capsule_mesh(radius: float, length: float, *, coarse: bool = False) -> Mesh:
-    """A capsule along z about the origin (`length` between the centres of its caps), as coarse as TinyRenderer's.
-
-    `coarse`: its caps are halves of an icosahedron.
-    """
-    directions = unit_directions()[: 12 if coarse else 42]
-    points = directions * radius
-    points[:, 2] += np.where(directions[:, 2] >= 0, length / 2, -length / 2)
-    return _hull_mesh(_distinct(points))
+    return _distinct(np.column_stack([rim * radius, height]))
 
 
 def _distinct(points: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -226,6 +226,14 @@ class RasterCore:
             raise ClosedEnvironmentError("RasterRenderer.render was called after close()")
         count = len(view.eye)
         if count == 0:
+            return
+        wanted = {name: getattr(view, name) for name in ("rgb", "depth", "segmentation")}
+        # The kernel writes into flat arrays; a strided output is drawn into a copy first.
+        copies = {k: a.copy() for k, a in wanted.items() if a is not None and not a.flags.c_contiguous}
+        if copies:
+            self.draw(replace(view, **copies), frames, visible)
+            for name, copy in copies.items():
+                wanted[name][...] = copy
             return
         camera = view.camera
         bands = 1
