@@ -165,7 +165,7 @@ def test_growth_outside_the_environment_is_said_to_be_outside():
 
 
 def test_workers_that_grow_show_in_the_workers_figure_only():
-    env = MemoryProfilingWrapper(AsyncVectorEnv([KeepingEnv] * 4, context="fork"), profiling_interval=50)
+    env = MemoryProfilingWrapper(AsyncVectorEnv([KeepingEnv] * 4, context="forkserver"), profiling_interval=50)
     assert tracemalloc.is_tracing()
     env.reset()
     actions = np.zeros((4, 2), np.float32)
