@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym._validation import one_of
-from fleet_gym.dynamics.base import Dynamics
+from fleet_gym.dynamics.base import Dynamics, Moves
 from fleet_gym.profiling.phases import phase
 from fleet_gym.rendering.base import Renderer
 from fleet_gym.rendering.select import RENDERERS, make_renderer
@@ -62,6 +62,8 @@ class Engine:
         dynamics: ``"kinematic"`` or ``"physics"``.
         collision_response: ``"stop"`` or ``"report"``, see the dynamics.
         renderer: see `fleet_gym.rendering.select`.
+        contact_margin: m, see `KinematicDynamics`.
+        ignored_robots: slots that touch nobody, see `KinematicDynamics`.
 
     Raises:
         ValueError: for an unknown name, or what the dynamics refuses.
@@ -76,6 +78,8 @@ class Engine:
         dynamics: str = "kinematic",
         collision_response: str = "stop",
         renderer: str = "auto",
+        contact_margin: float = 0.0,
+        ignored_robots: Collection[int] = (),
     ) -> None:
         one_of("dynamics", dynamics, DYNAMICS)
         self._renderer_name = one_of("renderer", renderer, RENDERERS)
@@ -83,7 +87,9 @@ class Engine:
         self._renderer: Renderer | None = None
         self._final_row = np.full(num_envs, -1, dtype=np.intp)
         self._final_state: FleetState | None = None
-        self._dynamics = _make_dynamics(dynamics, scene, num_envs, control_dt, collision_response)
+        self._dynamics = _make_dynamics(
+            dynamics, scene, num_envs, control_dt, collision_response, contact_margin, ignored_robots
+        )
         self.state = self._dynamics.state
         self.command_limits = self._dynamics.command_limits
 
@@ -93,6 +99,7 @@ class Engine:
         active: NDArray[np.bool_],
         placement: Placement | None = None,
         frames: Sequence[FrameRequest] = (),
+        moves: Moves | None = None,
     ) -> None:
         """One step: places worlds, steps the active ones, draws what is asked for.
 
@@ -101,12 +108,13 @@ class Engine:
             active: (E,) bool; must be False for the worlds placed.
             placement: worlds to place first.
             frames: images to draw last.
+            moves: of robots that follow routes, see `Dynamics.step`.
         """
         self._forget_final()
         with phase("dynamics"):
             if placement is not None:
                 self._dynamics.reset(placement.worlds, placement.sample)
-            self._dynamics.step(commands, active)
+            self._dynamics.step(commands, active, moves)
         for request in frames:
             self.render(request)
 
@@ -155,6 +163,14 @@ class Engine:
         self._forget_final()
         self._dynamics.restore(worlds, saved)
 
+    def contacts(self, world: int) -> NDArray[np.int64]:
+        """See `Dynamics.contacts`."""
+        return self._dynamics.contacts(world)
+
+    def adopt(self, old: Engine, robots: NDArray[np.intp], bodies: NDArray[np.intp]) -> None:
+        """See `Dynamics.adopt`."""
+        self._dynamics.adopt(old._dynamics, robots, bodies)
+
     def close(self) -> None:
         """Closes dynamics and renderer; calling it again does nothing."""
         try:
@@ -170,12 +186,32 @@ class Engine:
             self._final_row[:] = -1
 
 
-def _make_dynamics(name: str, scene: Scene, num_envs: int, control_dt: float, collision_response: str) -> Dynamics:
+def _make_dynamics(
+    name: str,
+    scene: Scene,
+    num_envs: int,
+    control_dt: float,
+    collision_response: str,
+    contact_margin: float,
+    ignored_robots: Collection[int],
+) -> Dynamics:
     # Imported here: numba's kernels and PyBullet load only where they are used.
     if name == "physics":
         from fleet_gym.dynamics.physics import PhysicsDynamics
 
+        if contact_margin != 0.0 or ignored_robots:
+            raise ValueError(
+                "contact_margin, ignored_robots: expected 0 and none in physics dynamics, "
+                f"got {contact_margin!r} and {ignored_robots!r}"
+            )
         return PhysicsDynamics(scene, num_envs, control_dt=control_dt, collision_response=collision_response)
     from fleet_gym.dynamics.kinematic import KinematicDynamics
 
-    return KinematicDynamics(scene, num_envs, control_dt=control_dt, collision_response=collision_response)
+    return KinematicDynamics(
+        scene,
+        num_envs,
+        control_dt=control_dt,
+        collision_response=collision_response,
+        contact_margin=contact_margin,
+        ignored_robots=ignored_robots,
+    )

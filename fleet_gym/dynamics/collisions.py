@@ -20,8 +20,8 @@ MAX_REFINEMENTS = 16
 NO_CONTACT = 2.0
 CYLINDER, BOX = 0, 1
 #: What the kernels know of an obstacle: kind, centre (m), cosine and sine of its yaw, half length or radius and half
-#: width (m), radius of the circle around it (m).
-OBSTACLE_COLUMNS = KIND, X, Y, COS, SIN, HALF_X, HALF_Y, BOUND = tuple(range(8))
+#: width (m), radius of the circle around it (m), its lowest and highest point (m).
+OBSTACLE_COLUMNS = KIND, X, Y, COS, SIN, HALF_X, HALF_Y, BOUND, LOW, HIGH = tuple(range(10))
 
 
 @compiled_like_numpy
@@ -109,7 +109,7 @@ def obstacle_entry(
         y: the same.
         wx: displacement, m.
         wy: the same.
-        obstacle: (8,), see `OBSTACLE_COLUMNS`.
+        obstacle: (10,), see `OBSTACLE_COLUMNS`.
         distance: footprint radius and margins, m.
         end: stop fraction of the robot.
     """
@@ -216,9 +216,12 @@ def stop_pair(
 def find_candidates(
     position: NDArray[np.float64],
     reach: NDArray[np.float64],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
     active: NDArray[np.bool_],
     obstacles: NDArray[np.float64],
     obstacle_active: NDArray[np.bool_],
+    obstacle_margin: float,
     candidates: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], int, int]:
     """Lists who could touch whom during a step: pairs of robots (i, j), then of robots and obstacles (i, R + b).
@@ -226,24 +229,38 @@ def find_candidates(
     Args:
         position: (R, 2) m.
         reach: (R,) m, footprint, margin and length of way.
-        active: (R,).
-        obstacles: (B, 8), see `OBSTACLE_COLUMNS`.
+        low: (R,) m, each robot's lowest point.
+        high: (R,) m, its highest one: who passes above somebody does not touch.
+        active: (R,) who takes part.
+        obstacles: (B, 10), see `OBSTACLE_COLUMNS`.
         obstacle_active: (B,).
+        obstacle_margin: m, added to obstacles.
         candidates: (>= 1, 2), overwritten.
 
     Returns:
         `candidates` or a longer array, the number of pairs of robots, and the number of all rows in use.
     """
     num_robots = position.shape[0]
-    candidates, num_pairs = candidate_pairs(position, reach, active, candidates)
+    candidates, found = candidate_pairs(position, reach, active, candidates)
+    num_pairs = 0
+    for n in range(found):
+        i, j = candidates[n, 0], candidates[n, 1]
+        if low[i] <= high[j] and low[j] <= high[i]:
+            candidates[num_pairs, 0], candidates[num_pairs, 1] = i, j
+            num_pairs += 1
     count = num_pairs
     for i in range(num_robots):
         if not active[i]:
             continue
         for b in range(obstacles.shape[0]):
             dx, dy = position[i, 0] - obstacles[b, X], position[i, 1] - obstacles[b, Y]
-            span = reach[i] + obstacles[b, BOUND]
-            if dx * dx + dy * dy <= span * span and obstacle_active[b]:
+            span = reach[i] + obstacles[b, BOUND] + obstacle_margin
+            if (
+                dx * dx + dy * dy <= span * span
+                and obstacle_active[b]
+                and low[i] <= obstacles[b, HIGH]
+                and obstacles[b, LOW] <= high[i]
+            ):
                 candidates = append_pair(candidates, count, i, num_robots + b)
                 count += 1
     return candidates, num_pairs, count
@@ -256,6 +273,7 @@ def sweep_world(
     margin: NDArray[np.float64],
     radius: NDArray[np.float64],
     obstacles: NDArray[np.float64],
+    obstacle_margin: float,
     candidates: NDArray[np.int64],
     num_pairs: int,
     count: int,
@@ -270,7 +288,8 @@ def sweep_world(
         displacement: (R, 2) m, wanted.
         margin: (R,) m, by how much the true arc leaves its chord.
         radius: (R,) m.
-        obstacles: (B, 8), see `OBSTACLE_COLUMNS`.
+        obstacles: (B, 10), see `OBSTACLE_COLUMNS`.
+        obstacle_margin: m, added to obstacles.
         candidates: (>= count, 2), see `find_candidates`.
         num_pairs: rows that are pairs of robots.
         count: rows in use.
@@ -296,7 +315,7 @@ def sweep_world(
                 displacement[i, 0],
                 displacement[i, 1],
                 obstacle,
-                radius[i] + margin[i] + SKIN,
+                radius[i] + obstacle_margin + margin[i] + SKIN,
                 stop[i],
             )
             if t == NO_CONTACT:
@@ -315,7 +334,9 @@ def sweep_world(
             if respond and stop_pair(position, displacement, stop, i, j, t, keep_old_pose):
                 changed = True
         refinement += 1
-    mark_touching(position, displacement, stop, radius, obstacles, candidates, num_pairs, count, touching)
+    mark_touching(
+        position, displacement, stop, radius, obstacles, obstacle_margin, candidates, num_pairs, count, touching
+    )
 
 
 @compiled_inner
@@ -325,6 +346,7 @@ def mark_touching(
     stop: NDArray[np.float64],
     radius: NDArray[np.float64],
     obstacles: NDArray[np.float64],
+    obstacle_margin: float,
     candidates: NDArray[np.int64],
     num_pairs: int,
     count: int,
@@ -337,7 +359,7 @@ def mark_touching(
         x = position[i, 0] + stop[i] * displacement[i, 0]
         y = position[i, 1] + stop[i] * displacement[i, 1]
         if n >= num_pairs:
-            if touches_obstacle(x, y, obstacles[j - num_robots], radius[i] + 2 * SKIN):
+            if touches_obstacle(x, y, obstacles[j - num_robots], radius[i] + obstacle_margin + 2 * SKIN):
                 touching[n] = True
             continue
         dx = position[j, 0] + stop[j] * displacement[j, 0] - x

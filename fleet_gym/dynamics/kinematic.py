@@ -6,22 +6,39 @@ is no mass and no wheel slip: robots are discs on the ground, obstacles are thei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym._validation import finite_float, one_of
-from fleet_gym.dynamics.collisions import BOUND, BOX, COS, CYLINDER, HALF_X, HALF_Y, KIND, OBSTACLE_COLUMNS, SIN, X, Y
+from fleet_gym.dynamics.base import Moves
+from fleet_gym.dynamics.collisions import (
+    BOUND,
+    BOX,
+    COS,
+    CYLINDER,
+    HALF_X,
+    HALF_Y,
+    HIGH,
+    KIND,
+    LOW,
+    OBSTACLE_COLUMNS,
+    SIN,
+    X,
+    Y,
+)
 from fleet_gym.dynamics.kinematic_kernel import (
     ACKERMANN,
+    COLLIDES,
     DIFFERENTIAL,
     OMNIDIRECTIONAL,
     PARAMETERS,
     STATIC,
     step_worlds,
 )
+from fleet_gym.dynamics.route_kernel import MOVE_COLUMNS
 from fleet_gym.world.scene import BodySpec, Scene
 from fleet_gym.world.state import FleetState, WorldSample
 
@@ -50,10 +67,32 @@ class KinematicDynamics:
 
     Accelerations are bounded per control step. With ``collision_response="stop"`` a translation ends at first contact
     while rotation goes on and motion away is free; ``"report"`` lets robots pass through each other and only says so.
-    Contact is swept along the chord of each arc, with the arc's sagitta as margin, so nothing is tunnelled through.
+    Contact is swept along the chord of each arc, with the arc's sagitta as margin, so nothing is tunnelled through. Who
+    passes above or below somebody does not touch him.
+
+    Args:
+        scene: what is in each world; obstacles and markers only.
+        num_envs: E.
+        control_dt: s per control step.
+        collision_response: ``"stop"`` or ``"report"``.
+        contact_margin: m, a gap up to this is contact.
+        ignored_robots: slots that touch nothing and are touched by nobody.
+
+    Raises:
+        TypeError: an argument of the wrong type.
+        ValueError: a bad argument, a free body, or a car without wheelbase.
     """
 
-    def __init__(self, scene: Scene, num_envs: int, *, control_dt: float, collision_response: str = "stop") -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        num_envs: int,
+        *,
+        control_dt: float,
+        collision_response: str = "stop",
+        contact_margin: float = 0.0,
+        ignored_robots: Collection[int] = (),
+    ) -> None:
         self.control_dt = finite_float("control_dt", control_dt, minimum=0.0, exclusive=True)
         self._respond = one_of("collision_response", collision_response, COLLISION_RESPONSES) == "stop"
         free = [body.name for body in scene.bodies if body.kind == "free"]
@@ -61,7 +100,9 @@ class KinematicDynamics:
             raise ValueError(f"scene: expected obstacles and markers in kinematic dynamics, got free bodies {free}")
         self.state = FleetState.allocate(num_envs, scene)
         self.command_limits = command_limits(scene)
+        self._margin = finite_float("contact_margin", contact_margin, minimum=0.0)
         self._parameters = _parameter_table(scene)
+        self._parameters[list(ignored_robots), COLLIDES] = 0.0
         # The last commanded twist in the body frame: (vx, vy, omega), or (v, 0, steering angle) for Ackermann.
         self._twist = np.zeros((num_envs, scene.num_robots, 3))
         self._colliding = np.flatnonzero([body.collides for body in scene.bodies])
@@ -72,12 +113,18 @@ class KinematicDynamics:
         self._partners = np.zeros(1, dtype=np.int64)
         self._partner_start = np.zeros((num_envs, scene.num_robots), dtype=np.int64)
         self._partner_count = np.zeros((num_envs, scene.num_robots), dtype=np.int64)
+        everybody = (num_envs, scene.num_robots)
+        self._no_moves = Moves(
+            np.zeros((1, 1, len(MOVE_COLUMNS))),
+            np.zeros(everybody, dtype=np.bool_),
+            np.zeros(everybody, dtype=np.bool_),
+        )
         # Compiles the kernels now: under a memory profiler that starts later, compiling would take minutes.
         self.step(np.zeros((num_envs, scene.num_robots, scene.action_size)), np.zeros(num_envs, dtype=np.bool_))
 
-    def step(self, commands: NDArray[np.float64], active: NDArray[np.bool_]) -> None:
+    def step(self, commands: NDArray[np.float64], active: NDArray[np.bool_], moves: Moves | None = None) -> None:
         """Advances the active worlds by one control step, see `Dynamics.step`."""
-        state = self.state
+        state, moves = self.state, moves or self._no_moves
         self._partners = step_worlds(
             commands,
             active,
@@ -92,6 +139,10 @@ class KinematicDynamics:
             self._obstacles,
             self._obstacle_active,
             self._respond,
+            self._margin,
+            moves.moves,
+            moves.follows,
+            moves.blocked,
             self._partners,
             self._partner_start,
             self._partner_count,
@@ -136,6 +187,43 @@ class KinematicDynamics:
         self._partners = np.concatenate([self._partners, saved.partners])
         self._place_obstacles(worlds)
 
+    def contacts(self, world: int) -> NDArray[np.int64]:
+        """Returns who touched whom in the last step, see `Dynamics.contacts`."""
+        start, count = self._partner_start[world], self._partner_count[world]
+        robots = np.repeat(np.arange(len(count)), count)
+        # Each robot's entries are consecutive, but those of the robots need not follow each other.
+        within = np.arange(len(robots)) - np.repeat(np.cumsum(count) - count, count)
+        partners = self._partners[np.repeat(start, count) + within]
+        obstacles = partners >= len(count)
+        partners[obstacles] = len(count) + self._colliding[partners[obstacles] - len(count)]
+        return np.stack([robots, partners], axis=-1)
+
+    def adopt(self, old: KinematicDynamics, robots: NDArray[np.intp], bodies: NDArray[np.intp]) -> None:
+        """Takes over velocities and contacts, see `Dynamics.adopt`."""
+        rows = np.flatnonzero(robots >= 0)
+        kept = robots[rows]
+        for name in ("linear_velocity", "angular_velocity", "in_collision"):
+            getattr(self.state, name)[0, rows] = getattr(old.state, name)[0, kept]
+        self._twist[0, rows] = old._twist[0, kept]
+        new_of = np.full(old.state.num_robots + old.state.body_position.shape[1], -1)
+        new_of[kept] = rows
+        there = np.flatnonzero(bodies >= 0)
+        new_of[old.state.num_robots + bodies[there]] = self.state.num_robots + there
+        pairs = new_of[old.contacts(0)]
+        self._set_contacts(pairs[(pairs >= 0).all(axis=1)])
+
+    def _set_contacts(self, pairs: NDArray[np.int64]) -> None:
+        """Replaces the contacts of the one world by `pairs` as `contacts` returns them."""
+        num_robots = self.state.num_robots
+        pairs = np.sort(pairs, axis=1)  # a robot may have moved behind another one
+        pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+        place_of = np.zeros(num_robots + self.state.body_position.shape[1], dtype=np.int64)
+        place_of[:num_robots] = np.arange(num_robots)
+        place_of[num_robots + self._colliding] = num_robots + np.arange(len(self._colliding))
+        self._partners = np.append(place_of[pairs[:, 1]], 0)
+        self._partner_count[0] = np.bincount(pairs[:, 0], minlength=num_robots)
+        self._partner_start[0] = np.cumsum(self._partner_count[0]) - self._partner_count[0]
+
     def close(self) -> None:
         """Nothing to free."""
 
@@ -146,6 +234,7 @@ class KinematicDynamics:
         rows = np.repeat(self._outline[None], len(worlds), axis=0)
         rows[..., [X, Y]] = self.state.body_position[rows_of][..., :2]
         rows[..., COS], rows[..., SIN] = w * w - z * z, 2 * w * z
+        rows[..., [LOW, HIGH]] += self.state.body_position[rows_of][..., 2:]
         self._obstacles[worlds] = rows
         self._obstacle_active[worlds] = self.state.body_active[rows_of]
 
@@ -173,6 +262,9 @@ def _parameter_table(scene: Scene) -> NDArray[np.float64]:
             robot.axle_offset,
             wheelbase,
             robot.footprint_radius,
+            -robot.base_height,
+            robot.height - robot.base_height,
+            1.0,
         )
     return table
 
@@ -185,4 +277,5 @@ def _outline_table(bodies: Sequence[BodySpec]) -> NDArray[np.float64]:
         row[KIND] = BOX if is_box else CYLINDER
         row[[HALF_X, HALF_Y]] = (length / 2, width / 2) if is_box else (length, length)
         row[BOUND] = body.shape.bounding_radius
+        row[LOW], row[HIGH] = -body.shape.height / 2, body.shape.height / 2
     return table

@@ -7,11 +7,25 @@ from numpy.typing import NDArray
 
 from fleet_gym._numba import compiled_inner, compiled_like_numpy
 from fleet_gym.dynamics.collisions import SKIN, find_candidates, sweep_world
+from fleet_gym.dynamics.route_kernel import DX, DY, RATE, SAGITTA, TURN, VX, VY
 
 STATIC, DIFFERENTIAL, OMNIDIRECTIONAL, ACKERMANN = range(4)
-#: Columns of the per-robot parameter table: drive, m/s^2, rad/s^2, cosine and sine of `forward_yaw`, m, m, m.
-PARAMETERS = tuple(range(8))
-DRIVE, ACCELERATION, TURN_ACCELERATION, FORWARD_COS, FORWARD_SIN, AXLE_OFFSET, WHEELBASE, RADIUS = PARAMETERS
+#: Columns of the per-robot parameter table: drive, m/s^2, rad/s^2, cosine and sine of `forward_yaw`, m, m, m, lowest and
+#: highest point relative to the root link's origin (m), 1 for robots that collide.
+PARAMETERS = tuple(range(11))
+(
+    DRIVE,
+    ACCELERATION,
+    TURN_ACCELERATION,
+    FORWARD_COS,
+    FORWARD_SIN,
+    AXLE_OFFSET,
+    WHEELBASE,
+    RADIUS,
+    BOTTOM,
+    TOP,
+    COLLIDES,
+) = PARAMETERS
 
 
 @compiled_inner
@@ -106,6 +120,10 @@ def step_worlds(
     obstacles: NDArray[np.float64],
     obstacle_active: NDArray[np.bool_],
     respond: bool,
+    contact_margin: float,
+    moves: NDArray[np.float64],
+    follows: NDArray[np.bool_],
+    blocked: NDArray[np.bool_],
     partners: NDArray[np.int64],
     partner_start: NDArray[np.int64],
     partner_count: NDArray[np.int64],
@@ -118,16 +136,20 @@ def step_worlds(
         commands: (E, R, A) SI units.
         active_worlds: (E,).
         dt: s.
-        parameters: (R, 8), see `PARAMETERS`.
+        parameters: (R, 11), see `PARAMETERS`.
         twists: (E, R, 3) the last commanded twists; changed.
         position: (E, R, 3); changed, like the four after it, as `FleetState` has them.
         orientation: (E, R, 4).
         linear_velocity: (E, R, 3).
         angular_velocity: (E, R, 3).
         active: (E, R); read only.
-        obstacles: (E, B, 8).
+        obstacles: (E, B, 10).
         obstacle_active: (E, B).
         respond: whether contact ends motion.
+        contact_margin: m, gaps up to this are contact.
+        moves: (E, R, 8) or shorter where nobody follows, see `fleet_gym.dynamics.route_kernel.MOVE_COLUMNS`.
+        follows: (E, R) who makes its move instead of obeying its command.
+        blocked: (E, R) set: who was stopped by contact.
         partners: (n,) whom each robot touched in the last step: robots j > i, and R + b for obstacles.
         partner_start: (E, R) where a robot's partners begin; changed.
         partner_count: (E, R) how many it has; changed.
@@ -142,12 +164,13 @@ def step_worlds(
     omega, sagitta = np.zeros(num_robots), np.zeros(num_robots)
     half_cos, half_sin = np.ones(num_robots), np.zeros(num_robots)
     reach, radius, stop = np.zeros(num_robots), np.empty(num_robots), np.ones(num_robots)
+    low, high, collides = np.empty(num_robots), np.empty(num_robots), np.empty(num_robots, dtype=np.bool_)
     candidates = np.empty((max(16, 2 * num_robots), 2), dtype=np.int64)
     touching = np.zeros(candidates.shape[0], dtype=np.bool_)
     new_partners = np.empty(max(16, 2 * partners.shape[0]), dtype=np.int64)
     used = 0
     for r in range(num_robots):
-        radius[r] = parameters[r, RADIUS]
+        radius[r] = parameters[r, RADIUS] + contact_margin / 2
     for e in range(num_envs):
         if not active_worlds[e]:
             new_partners, used = _copy_partners(partners, partner_start[e], partner_count[e], new_partners, used)
@@ -156,7 +179,16 @@ def step_worlds(
             displacement[r, 0] = displacement[r, 1] = 0.0
             omega[r] = sagitta[r] = 0.0
             plane[r, 0], plane[r, 1] = position[e, r, 0], position[e, r, 1]
-            if active[e, r] and parameters[r, DRIVE] != STATIC:
+            low[r], high[r] = position[e, r, 2] + parameters[r, BOTTOM], position[e, r, 2] + parameters[r, TOP]
+            collides[r] = active[e, r] and parameters[r, COLLIDES] == 1.0
+            if not active[e, r] or parameters[r, DRIVE] == STATIC:
+                pass
+            elif follows[e, r]:
+                displacement[r, 0], displacement[r, 1] = moves[e, r, DX], moves[e, r, DY]
+                half_cos[r], half_sin[r] = np.cos(moves[e, r, TURN] / 2), np.sin(moves[e, r, TURN] / 2)
+                omega[r], sagitta[r] = moves[e, r, RATE], moves[e, r, SAGITTA]
+                twists[e, r, 0], twists[e, r, 1], twists[e, r, 2] = moves[e, r, VX], moves[e, r, VY], moves[e, r, RATE]
+            else:
                 _limit_twist(commands[e, r], parameters[r], dt, twists[e, r])
                 omega[r] = _turn_rate(twists[e, r], parameters[r])
                 half_cos[r], half_sin[r] = np.cos(omega[r] * dt / 2), np.sin(omega[r] * dt / 2)
@@ -175,14 +207,26 @@ def step_worlds(
             length = np.sqrt(displacement[r, 0] ** 2 + displacement[r, 1] ** 2)
             reach[r] = radius[r] + sagitta[r] + length + 2 * SKIN
         candidates, num_pairs, count = find_candidates(
-            plane, reach, active[e], obstacles[e], obstacle_active[e], candidates
+            plane, reach, low, high, collides, obstacles[e], obstacle_active[e], contact_margin / 2, candidates
         )
         if touching.shape[0] < count:
             touching = np.zeros(candidates.shape[0], dtype=np.bool_)
         sweep_world(
-            plane, displacement, sagitta, radius, obstacles[e], candidates, num_pairs, count, respond, stop, touching
+            plane,
+            displacement,
+            sagitta,
+            radius,
+            obstacles[e],
+            contact_margin / 2,
+            candidates,
+            num_pairs,
+            count,
+            respond,
+            stop,
+            touching,
         )
         for r in range(num_robots):
+            blocked[e, r] = stop[r] < 1.0
             if active[e, r] and parameters[r, DRIVE] != STATIC:
                 stopped = stop[r] < 1.0
                 if stopped:  # what was stopped has lost its speed, but a steering angle stays

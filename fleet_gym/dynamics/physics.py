@@ -10,6 +10,7 @@ from gymnasium.error import ClosedEnvironmentError
 from numpy.typing import NDArray
 
 from fleet_gym._validation import finite_float, one_of, positive_int
+from fleet_gym.dynamics.base import Moves
 from fleet_gym.dynamics.physics_frames import mass_centre_to_root, root_to_mass_centre
 from fleet_gym.dynamics.physics_world import (
     GRAVITY,
@@ -114,13 +115,16 @@ class PhysicsDynamics:
         self._contact_memory = max(1, math.ceil(_CONTACT_MEMORY / self.control_dt - 1e-9))
         self._since_contact = np.full((num_envs, robots, len(self._reach)), _NEVER, dtype=np.int64)
 
-    def step(self, commands: NDArray[np.float64], active: NDArray[np.bool_]) -> None:
+    def step(self, commands: NDArray[np.float64], active: NDArray[np.bool_], moves: Moves | None = None) -> None:
         """Advances the active worlds by one control step, see `Dynamics.step`.
 
         Raises:
             ClosedEnvironmentError: after `close`.
+            ValueError: for planned moves.
         """
         self._require_open("step")
+        if moves is not None:
+            raise ValueError(f"moves: expected None in physics dynamics, where motors move the robots, got {moves!r}")
         worlds = np.flatnonzero(active)
         wanted = np.where(self.state.active[worlds, :, None], commands[worlds], 0.0)
         last = self._twist[worlds]
@@ -183,6 +187,41 @@ class PhysicsDynamics:
         for world, active, rows in zip(worlds.tolist(), self._solid_active(worlds), motion, strict=True):
             joints = [self._joints(world, robot) for robot in range(len(self._slots))]
             self._worlds[world].place(active.tolist(), rows.tolist(), joints)
+
+    def contacts(self, world: int) -> NDArray[np.int64]:
+        """Returns pairs in contact, see `Dynamics.contacts`; one that rattles is in contact for a moment longer."""
+        pairs = np.argwhere(self._since_contact[world] <= self._contact_memory)
+        others = pairs[:, 1] >= len(self._slots)
+        pairs[others, 1] = len(self._slots) + self._solids[pairs[others, 1] - len(self._slots)]
+        return pairs.astype(np.int64)
+
+    def adopt(self, old: PhysicsDynamics, robots: NDArray[np.intp], bodies: NDArray[np.intp]) -> None:
+        """Takes over velocities, joints and contacts, see `Dynamics.adopt`."""
+        rows, there = np.flatnonzero(robots >= 0), np.flatnonzero(bodies >= 0)
+        saved, before = self.save(np.array([0])), old.save(np.array([0]))
+        for name in ("linear_velocity", "angular_velocity", "joint_position", "joint_velocity", "in_collision"):
+            new, previous = getattr(saved.state, name), getattr(before.state, name)
+            width = min(new.shape[-1], previous.shape[-1]) if new.ndim == 3 else None
+            new[0, rows, ..., :width] = previous[0, robots[rows], ..., :width]
+        width = min(saved.twist.shape[-1], before.twist.shape[-1])
+        saved.twist[0, rows, :width] = before.twist[0, robots[rows], :width]
+        solid = self._bodies_in_client(robots, bodies, old)
+        known = np.flatnonzero(solid >= 0)
+        kept = np.flatnonzero(solid[: len(robots)] >= 0)
+        saved.since_contact[0][np.ix_(kept, known)] = before.since_contact[0][np.ix_(solid[kept], solid[known])]
+        row_of = {int(body): row for row, body in enumerate(old._moving)}
+        for row, body in enumerate(self._moving.tolist()):
+            if solid[body] >= 0:
+                saved.motion[0, row] = before.motion[0, row_of[int(solid[body])]]
+        self.restore(np.array([0]), saved)
+
+    def _bodies_in_client(
+        self, robots: NDArray[np.intp], bodies: NDArray[np.intp], old: PhysicsDynamics
+    ) -> NDArray[np.intp]:
+        """(K,) which body of `old`'s clients each body of this one's was, -1 for new ones."""
+        number = {int(body): len(old._slots) + k for k, body in enumerate(old._solids)}
+        rest = [number.get(int(bodies[body]), -1) for body in self._solids]
+        return np.concatenate([robots, np.array(rest, dtype=np.intp)])
 
     def close(self) -> None:
         """Closes all clients; calling it again does nothing. `state` stays readable."""

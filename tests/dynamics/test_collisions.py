@@ -63,13 +63,23 @@ def sweep(position, displacement, *, respond=True):
     n = len(position)
     position, displacement = np.array(position, float), np.array(displacement, float)
     reach = 0.5 + np.linalg.norm(displacement, axis=1) + 1e-3
-    nothing = np.zeros((0, 8))
+    nothing = np.zeros((0, 10))
     candidates, num_pairs, count = find_candidates(
-        position, reach, np.ones(n, bool), nothing, np.zeros(0, bool), np.zeros((1, 2), dtype=np.int64)
+        position,
+        reach,
+        np.zeros(n),
+        np.ones(n),
+        np.ones(n, bool),
+        nothing,
+        np.zeros(0, bool),
+        0.0,
+        np.zeros((1, 2), dtype=np.int64),
     )
     stop, touching = np.empty(n), np.zeros(count, dtype=bool)
     margin, radius = np.zeros(n), np.full(n, 0.5)
-    sweep_world(position, displacement, margin, radius, nothing, candidates, num_pairs, count, respond, stop, touching)
+    sweep_world(
+        position, displacement, margin, radius, nothing, 0.0, candidates, num_pairs, count, respond, stop, touching
+    )
     return stop, {tuple(pair) for pair in candidates[:count][touching].tolist()}
 
 
