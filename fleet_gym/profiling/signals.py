@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 MIB = 1024 * 1024
+POOL_WORKER = "fleet_gym.video.pool_worker"
 CGROUP_FILE = Path("/proc/self/cgroup")
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -117,9 +118,10 @@ def own_pid() -> int:
 
 
 def is_encoder(pid: int) -> bool:
-    """Whether the process is an ffmpeg."""
+    """Whether the process encodes video: an ffmpeg, or a worker of the recorder's pool."""
     try:
-        return psutil.Process(pid).name().startswith("ffmpeg")
+        process = psutil.Process(pid)
+        return process.name().startswith("ffmpeg") or any(POOL_WORKER in part for part in process.cmdline())
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False
 

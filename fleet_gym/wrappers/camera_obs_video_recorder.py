@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
+from fleet_gym.profiling.phases import phase
 from fleet_gym.video.clips import RecordingOptions
 from fleet_gym.video.codecs import check_codec
 from fleet_gym.video.episode_files import Overwrite, check_name_prefix
@@ -244,7 +245,8 @@ class CameraObsVideoRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._check_usable("step")
         with self._given_up_on_errors():
             result = self.env.step(actions)
-            self._recording.step(*result)
+            with phase("record"):
+                self._recording.step(*result)
         return result
 
     def close(self, **kwargs: Any) -> None:
