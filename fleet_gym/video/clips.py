@@ -119,6 +119,7 @@ class Clips:
         self._open_envs: NDArray[np.intp] | None = None
         self._endings: list[tuple[int, Outcome]] = []
         self._errors: list[VideoEncodeError] = []
+        self._log_error: OSError | None = None
 
     @property
     def held_any(self) -> bool:
@@ -278,6 +279,7 @@ class Clips:
 
         Raises:
             VideoEncodeError: when a stream failed; names the first if there are several.
+            OSError: when the log could not be written.
         """
         if self._backend is not None:
             if self._endings:
@@ -285,19 +287,26 @@ class Clips:
                 self._backend.finish(endings)
             for result in self._backend.collect(wait):
                 self._take(result)
-        if self._errors and raise_errors:
-            errors, self._errors = self._errors, []
-            if len(errors) == 1:
-                raise errors[0]
-            first, rest = errors[0], [f"env {e.env} {e.camera!r} episode {e.episode}" for e in errors[1:]]
-            listed = ", ".join(rest[:8]) + (", ..." if len(rest) > 8 else "")
-            reason = f"{first.reason} (and {len(rest)} other videos: {listed})"
-            raise VideoEncodeError(first.env, first.camera, first.episode, reason)
+        if raise_errors:
+            self._raise_errors()
 
     def close(self) -> None:
         """Closes the backend."""
         if self._backend is not None:
             self._backend.close()
+
+    def _raise_errors(self) -> None:
+        errors, self._errors = self._errors, []
+        log_error, self._log_error = self._log_error, None
+        if len(errors) == 1:
+            raise errors[0] from log_error
+        if errors:
+            first, rest = errors[0], [f"env {e.env} {e.camera!r} episode {e.episode}" for e in errors[1:]]
+            listed = ", ".join(rest[:8]) + (", ..." if len(rest) > 8 else "")
+            reason = f"{first.reason} (and {len(rest)} other videos: {listed})"
+            raise VideoEncodeError(first.env, first.camera, first.episode, reason) from log_error
+        if log_error is not None:
+            raise log_error
 
     def _get_backend(self) -> VideoBackend:
         if self._backend is None:
@@ -362,5 +371,8 @@ class Clips:
     def _log_if_done(self, clip: _Clip) -> None:
         if clip.complete and not clip.waiting:
             clip.record.files = [file for file in clip.files.values() if file.file or file.error]
-            append_episode(self._options.folder, clip.record.row())
+            try:
+                append_episode(self._options.folder, clip.record.row())
+            except OSError as error:  # told after everything else was settled
+                self._log_error = error
             self._options.retention.add(clip.paths)

@@ -1,0 +1,249 @@
+"""The gallery in a real browser: headless Chromium, driven over its debugging pipe (Chrome DevTools Protocol).
+
+Needs ``chromium`` on the PATH.
+"""
+
+import itertools
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from fleet_gym.testing.coded_color_env import CodedColorVectorEnv
+from fleet_gym.video.episode_log import append_episode
+from fleet_gym.video.gallery import write_gallery
+from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
+
+MANY = 1000
+
+
+class Browser:
+    """One page of a headless Chromium."""
+
+    def __init__(self, profile):
+        binary = shutil.which("chromium") or shutil.which("chromium-browser")
+        assert binary, "install chromium"
+        commands, self._write = os.pipe()
+        self._read, answers = os.pipe()
+
+        def connect():  # the debugging pipe is descriptors 3 and 4 of the browser
+            reading, writing = os.dup(commands), os.dup(answers)
+            os.dup2(reading, 3)
+            os.dup2(writing, 4)
+
+        self._process = subprocess.Popen(
+            [binary, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--mute-audio",
+             "--autoplay-policy=no-user-gesture-required", "--remote-debugging-pipe", "--window-size=1200,900",
+             f"--user-data-dir={profile}", "about:blank"],
+            close_fds=False, preexec_fn=connect, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(commands)
+        os.close(answers)
+        self._numbers = itertools.count(1)
+        self._buffer = b""
+        self._session = None
+        self.complaints = []
+        page = next(t for t in self._call("Target.getTargets")["targetInfos"] if t["type"] == "page")
+        self._session = self._call("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        for domain in ("Runtime", "Page", "Log"):
+            self._call(f"{domain}.enable")
+
+    def _message(self, timeout=60):
+        deadline = time.monotonic() + timeout
+        while b"\0" not in self._buffer:
+            assert select.select([self._read], [], [], max(0, deadline - time.monotonic()))[0], "the browser is silent"
+            data = os.read(self._read, 1 << 16)
+            assert data, "the browser is gone"
+            self._buffer += data
+        message, _, self._buffer = self._buffer.partition(b"\0")
+        message = json.loads(message)
+        method, parameters = message.get("method"), message.get("params", {})
+        if method == "Runtime.exceptionThrown" or (
+            method == "Log.entryAdded" and parameters["entry"]["level"] == "error"
+        ):
+            self.complaints.append(parameters)
+        if method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "assert"):
+            self.complaints.append(parameters)
+        return message
+
+    def _call(self, method, **parameters):
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._message()
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def open(self, path):
+        self._call("Page.navigate", url=path.absolute().as_uri())
+        self.wait_for("document.readyState === 'complete' && location.protocol === 'file:'")
+
+    def evaluate(self, expression):
+        result = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def wait_for(self, expression, timeout=30):
+        deadline = time.monotonic() + timeout
+        while not self.evaluate(expression):
+            assert time.monotonic() < deadline, f"never came true: {expression}"
+            time.sleep(0.1)
+
+    def set(self, name, value):
+        self.evaluate(
+            f"(() => {{ const field = document.forms.controls.elements[{json.dumps(name)}];"
+            f" field[field.type === 'checkbox' ? 'checked' : 'value'] = {json.dumps(value)};"
+            " field.dispatchEvent(new Event('input', {bubbles: true})); })()"
+        )
+
+    def shown(self):
+        """Returns [env, episode] of the visible rows, in their order."""
+        return self.evaluate(
+            "Array.from(document.querySelectorAll('.episode')).filter((row) => !row.hidden)"
+            ".map((row) => [+row.dataset.env, +row.dataset.episode])"
+        )
+
+    def close(self):
+        os.close(self._write)
+        self._process.terminate()
+        self._process.wait(20)
+        os.close(self._read)
+
+
+@pytest.fixture
+def browser(tmp_path):
+    chromium = Browser(tmp_path / "profile")
+    yield chromium
+    chromium.close()
+
+
+class LongEnv(CodedColorVectorEnv):
+    """Long enough to be watched: at 10 frames per second."""
+
+    def _images(self):
+        picture = super()._images()
+        for images in picture.values():
+            column = int(self.steps.max()) % (images.shape[2] - 8)
+            images[:, 8:24, column : column + 8] = np.array([255, 255, 255], dtype=np.uint8)
+        return picture
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    folder = tmp_path / "a folder with 100 % & odd #characters?"
+    cameras = {"front": (96, 128), "a/b <c>": (97, 129)}
+    env = LongEnv([20, 30], cameras, AutoresetMode.SAME_STEP)
+    recorder = CameraObsVideoRecorder(env, folder, backend="pool")
+    recorder.reset()
+    for _ in range(61):
+        recorder.step(None)
+    recorder.close()
+    write_gallery(folder)
+    return folder
+
+
+def test_videos_play_together_and_nothing_complains(browser, recorded):
+    browser.open(recorded / "index.html")
+    assert browser.evaluate("document.querySelectorAll('video').length") == len(list(recorded.glob("*.mp4"))) == 10
+    # Only what is near the screen is loaded, and it can be decoded: an odd size too.
+    browser.wait_for("document.querySelector('video').readyState >= 1")
+    first = "document.querySelector('.episode').querySelectorAll('video')"
+    browser.wait_for(f"Array.from({first}).every((video) => video.readyState >= 1)")
+    sizes = browser.evaluate(f"Array.from({first}).map((video) => [video.videoWidth, video.videoHeight])")
+    assert sorted(sizes) == [[128, 96], [130, 98]]
+    assert abs(browser.evaluate(f"{first}[0].duration") - 2.1) < 0.05
+    browser.evaluate("document.querySelector('button.play').click()")
+    browser.wait_for(f"Array.from({first}).every((video) => video.currentTime > 0.5)")
+    times = browser.evaluate(f"Array.from({first}).map((video) => video.currentTime)")
+    assert max(times) - min(times) < 0.3
+    browser.wait_for(f"{first}[0].ended")
+    assert browser.evaluate("document.querySelectorAll('img').length") == 10
+    browser.evaluate("document.querySelector('img').scrollIntoView()")
+    browser.wait_for("document.querySelector('img').naturalWidth > 100")
+    assert browser.evaluate("Array.from(document.querySelectorAll('video')).every((video) => video.error === null)")
+    assert browser.complaints == []
+
+
+def test_every_video_can_be_loaded(browser, recorded):
+    browser.open(recorded / "index.html")
+    browser.evaluate("document.querySelectorAll('video').forEach((video) => { video.preload = 'auto'; video.load(); })")
+    browser.wait_for("Array.from(document.querySelectorAll('video')).every((video) => video.readyState >= 2)")
+    assert browser.complaints == []
+
+
+def test_sorting_and_filtering(browser, recorded):
+    browser.open(recorded / "index.html")
+    everything = browser.shown()
+    assert sorted(everything) == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1]]
+    browser.set("success", "yes")
+    assert sorted(browser.shown()) == [[0, 0], [0, 2], [1, 0]]
+    browser.set("env", "1")
+    assert browser.shown() == [[1, 0]]
+    browser.set("success", "")
+    browser.set("env", "")
+    browser.set("steps-min", "25")
+    assert sorted(browser.shown()) == [[1, 0], [1, 1]]
+    browser.set("steps-min", "")
+    browser.set("return-max", "300")
+    assert sorted(browser.shown()) == [[0, 0], [0, 1], [0, 2]]
+    browser.set("return-max", "100")
+    assert browser.shown() == []
+    assert browser.evaluate("!document.getElementById('nothing').hidden")
+    browser.evaluate("document.querySelector('button[type=reset]').click()")
+    browser.wait_for("document.getElementById('shown').textContent === '5 shown'")
+    browser.set("sort", "return")
+    browser.set("descending", True)
+    assert browser.shown()[:2] == [[1, 0], [1, 1]]
+    browser.set("descending", False)
+    assert browser.shown()[-2:] == [[1, 0], [1, 1]]
+    assert browser.complaints == []
+
+
+def test_a_thousand_episodes_stay_usable(browser, recorded):
+    source = next(recorded.glob("*-front-episode-0.mp4")).read_bytes()
+    many = recorded.parent / "many"
+    many.mkdir()
+    for number in range(MANY):
+        name = f"robot-cam-env{number % 8}-front-episode-{number // 8}.mp4"
+        (many / name).write_bytes(source)
+        row = {
+            "env": number % 8,
+            "episode": number // 8,
+            "steps": 20,
+            "return": float(number),
+            "success": number % 3 == 0,
+        }
+        append_episode(many, {**row, "files": [{"camera": "front", "file": name, "frames": 21}]})
+    write_gallery(many)
+    assert (many / "index.html").stat().st_size < 20e6
+    browser.open(many / "index.html")
+    assert len(browser.shown()) == MANY
+    loaded = "Array.from(document.querySelectorAll('video')).filter((video) => video.preload !== 'none').length"
+    browser.wait_for(f"{loaded} > 0")
+    assert browser.evaluate(loaded) < 30
+    browser.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+    last = "document.querySelector('.episode:last-of-type video')"
+    browser.wait_for(f"{last}.readyState >= 1")
+    assert browser.evaluate(loaded) < 60  # those left behind gave their decoder back
+    browser.set("success", "no")
+    browser.set("sort", "return")
+    browser.set("descending", True)
+    shown = browser.shown()
+    assert len(shown) == MANY - len(range(0, MANY, 3))
+    assert shown[0] == [(MANY - 2) % 8, (MANY - 2) // 8]
+    browser.evaluate("window.scrollTo(0, 0)")
+    first = "Array.from(document.querySelectorAll('.episode')).find((row) => !row.hidden)"
+    browser.wait_for(f"{first}.querySelector('video').readyState >= 1")
+    browser.evaluate(f"{first}.querySelector('button.play').click()")
+    browser.wait_for(f"{first}.querySelector('video').currentTime > 0.3")
+    assert browser.complaints == []
