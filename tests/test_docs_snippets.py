@@ -1,4 +1,4 @@
-"""Every Python block of README and docs runs, the blocks of a page one after the other, as a reader would paste them."""
+"""Every Python block of README and docs runs; the blocks of a page one after the other, as a reader would paste."""
 
 from __future__ import annotations
 
