@@ -293,6 +293,7 @@ def shade_tile(
     texels, texture_table = textures
     _points, _clipped, _source, drawn, matrices, directions, edges, table, run = scratch
     corner = edges[9:]
+    seen = edges[30:]  # what `table` was made from; kept from tile to tile
     table_normal, table_shape, edges_of = np.int64(-1), np.int64(-1), np.int64(-1)
     three, one, two, byte = np.uint64(3), np.uint64(1), np.uint64(2), np.uint32(255)
     for line in range(rows):
@@ -324,13 +325,16 @@ def shade_tile(
             if flat and not (image >= 0 and table_normal == n0 and table_shape == k):
                 nx, ny, nz = normals[3 * n0], normals[3 * n0 + 1], normals[3 * n0 + 2]
                 directed = brightness(np.float64(nx), np.float64(ny), np.float64(nz), directions, k, lights, light)
-                levels = 256 if image >= 0 else 1
                 for channel in range(3):
                     factor = lights[light + 6] + directed * lights[light + 3 + channel]
-                    for level in range(levels):
-                        own = np.float64(rgba[color + channel]) * (255.0 if image < 0 else np.float64(level))
-                        value = np.uint8(min(255.0, factor * np.floor(min(255.0, own))))
-                        table[256 * channel + (level if image >= 0 else 768 - 255 * channel)] = value
+                    own = np.float64(rgba[color + channel])
+                    if image < 0:
+                        table[768 + channel] = np.uint8(min(255.0, factor * np.floor(min(255.0, 255.0 * own))))
+                    elif factor != seen[channel] or own != seen[3 + channel]:
+                        seen[channel], seen[3 + channel] = factor, own
+                        for level in range(256):
+                            base = np.floor(min(255.0, own * np.float64(level)))
+                            table[256 * channel + level] = np.uint8(min(255.0, factor * base))
                 if image >= 0:
                     table_normal, table_shape = np.int64(n0), k
             if flat and image < 0:

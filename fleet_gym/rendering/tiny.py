@@ -141,11 +141,13 @@ def check_finite(state: FleetState, worlds: NDArray[np.int64]) -> None:
         ("body_position", state.body_active),
         ("body_orientation", state.body_active),
     ):
-        bad = ~np.isfinite(getattr(state, name)[worlds]).all(axis=-1) & shown[worlds]
+        values = getattr(state, name)[worlds]
+        if np.isfinite(values).all():
+            continue
+        bad = ~np.isfinite(values).all(axis=-1) & shown[worlds]
         if bad.any():
             row, index = np.argwhere(bad)[0]
-            value = getattr(state, name)[worlds[row], index]
-            raise ValueError(f"state.{name}[{worlds[row]}, {index}]: expected finite numbers, got {value}")
+            raise ValueError(f"state.{name}[{worlds[row]}, {index}]: expected finite numbers, got {values[row, index]}")
 
 
 def _movable_joints(client: int, body: int) -> list[int]:

@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -218,8 +219,7 @@ def camera_poses(camera: Camera, frames: Frames, num_worlds: int) -> tuple[NDArr
     if camera.mount is None:
         assert camera.position is not None
         assert camera.target is not None
-        eye = np.array(camera.position)
-        axes = _look_at(eye, np.array(camera.target))
+        eye, axes = _look_at(camera.position, camera.target)
         return np.repeat(eye[None], num_worlds, axis=0), np.repeat(axes[None], num_worlds, axis=0)
     robot = camera.mount_robot
     assert robot is not None
@@ -260,13 +260,15 @@ def projection_matrix(camera: Camera) -> NDArray[np.float64]:
 
 def quaternion_matrix(quaternion: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rotation matrices (..., 3, 3) of unit quaternions xyzw (..., 4)."""
-    x, y, z, w = np.moveaxis(quaternion, -1, 0)
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-        [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-        [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+    x, y, z, w = (quaternion[..., i] for i in range(4))
+    matrix = np.empty((*quaternion.shape[:-1], 3, 3))
+    xx, yy, zz = 2.0 * x * x, 2.0 * y * y, 2.0 * z * z
+    xy, xz, yz = 2.0 * x * y, 2.0 * x * z, 2.0 * y * z
+    wx, wy, wz = 2.0 * w * x, 2.0 * w * y, 2.0 * w * z
+    matrix[..., 0, 0], matrix[..., 0, 1], matrix[..., 0, 2] = 1.0 - (yy + zz), xy - wz, xz + wy
+    matrix[..., 1, 0], matrix[..., 1, 1], matrix[..., 1, 2] = xy + wz, 1.0 - (xx + zz), yz - wx
+    matrix[..., 2, 0], matrix[..., 2, 1], matrix[..., 2, 2] = xz - wy, yz + wx, 1.0 - (xx + yy)
+    return matrix
 
 
 def _compose(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -274,12 +276,17 @@ def _compose(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[n
     return np.asarray((left[..., :, :, None] * right[..., None, :, :]).sum(axis=-2))
 
 
-def _look_at(eye: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
-    forward = (target - eye) / np.sqrt(((target - eye) ** 2).sum())
+@lru_cache(maxsize=1024)
+def _look_at(
+    position: tuple[float, float, float], target: tuple[float, float, float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    eye = np.array(position)
+    forward = np.array(target) - eye
+    forward /= np.sqrt((forward**2).sum())
     up = np.array([0.0, 1.0, 0.0] if abs(forward[2]) >= _COS_VERTICAL else [0.0, 0.0, 1.0])
     right = np.cross(forward, up)
     right /= np.sqrt((right**2).sum())
-    return np.stack([right, np.cross(right, forward), -forward])
+    return eye, np.stack([right, np.cross(right, forward), -forward])
 
 
 def _of(camera: Camera, argument: str) -> str:
