@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
+from fleet_gym.profiling.forwarding import ForwardsToInner
 from fleet_gym.profiling.phases import phase
 from fleet_gym.video.clips import RecordingOptions
 from fleet_gym.video.codecs import check_codec
@@ -43,7 +44,7 @@ Backend = Literal["auto", "moviepy", "pool"]
 Backpressure = Literal["block", "drop"]
 
 
-class CameraObsVideoRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
+class CameraObsVideoRecorder(ForwardsToInner, VectorWrapper[Any, Any, Any, Any, Any]):
     """Streams every camera of every environment to one mp4 per episode, at constant memory.
 
     Files are called ``<name_prefix>-env<N>-<camera>-episode-<E>.mp4``; see `fleet_gym.video.episode_files`. A T-step
@@ -161,7 +162,6 @@ class CameraObsVideoRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
                 raise TypeError(f"{name}: expected a function, got {function!r}")
         own_writer = writer_factory is not None
         check_codec(codec, moviepy=backend != "pool" and not own_writer, pool=backend != "moviepy" and not own_writer)
-        self._mode = _autoreset_mode(metadata)
         settings = EncoderSettings(
             codec=codec,
             preset=preset,
@@ -200,25 +200,9 @@ class CameraObsVideoRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         )
         self.video_folder = _writable_folder(options.folder)
         recover_leftovers(self.video_folder)
-        tracker = EpisodeTracker(num_envs, self._mode)
+        tracker = EpisodeTracker(num_envs, _autoreset_mode(metadata))
         self._recording = Recording(options, tracker, source, _EpisodeIndex(env), make_backend)
         self._finalizer = weakref.finalize(self, _close_quietly, self._recording)
-
-    @property
-    def autoreset_mode(self) -> AutoresetMode | None:
-        """How the wrapped environment resets finished sub-environments; None when it does not say."""
-        mode: AutoresetMode | None = getattr(self.env, "autoreset_mode", self._mode)
-        return mode
-
-    @property
-    def phase(self) -> Any:
-        """The wrapped environment's ``phase``, when a profiler inside offers one."""
-        return getattr(self.env, "phase")  # noqa: B009 - not part of VectorEnv
-
-    @property
-    def last_profiling(self) -> Any:
-        """The wrapped environment's ``last_profiling``, when a profiler inside offers one."""
-        return getattr(self.env, "last_profiling")  # noqa: B009 - not part of VectorEnv
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Resets the environments; see `gymnasium.vector.VectorEnv.reset`.
@@ -232,7 +216,8 @@ class CameraObsVideoRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         mask = None if mask is None else np.array(mask, dtype=np.bool_)
         with self._given_up_on_errors():
             observation, infos = self.env.reset(seed=seed, options=options)
-            self._recording.reset(mask, seed, observation, infos)
+            with phase("record"):
+                self._recording.reset(mask, seed, observation, infos)
         return observation, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -544,7 +544,9 @@ def test_what_wrappers_forward(tmp_path):
     env = make_env("native", [2], AutoresetMode.SAME_STEP)
     recorder = CameraObsVideoRecorder(env, tmp_path)
     assert recorder.autoreset_mode is AutoresetMode.SAME_STEP
-    assert not hasattr(recorder, "phase")
-    env.phase, env.last_profiling = "phase", {"step": 1}
-    assert recorder.phase == "phase"
+    assert recorder.last_profiling is None
+    with recorder.phase("policy"):
+        pass
+    env.phase, env.last_profiling = "phase of {}".format, {"step": 1}
+    assert recorder.phase("policy") == "phase of policy"
     assert recorder.last_profiling == {"step": 1}
