@@ -229,7 +229,7 @@ class CameraObsVideoRecorder(ForwardsToInner, VectorWrapper[Any, Any, Any, Any, 
         """
         self._check_usable("step")
         with self._given_up_on_errors():
-            result = self.env.step(actions)
+            result: tuple[Any, Any, Any, Any, dict[str, Any]] = self.env.step(actions)
             with phase("record"):
                 self._recording.step(*result)
         return result
