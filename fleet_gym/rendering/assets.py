@@ -133,6 +133,17 @@ class TextureStore:
             self._index[path] = -1 if image is None else self.add_image(image)
         return self._index[path]
 
+    def require_file(self, path: str) -> int:
+        """Returns the number of an image file.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        number = self.add_file(path)
+        if number < 0:
+            raise ValueError(f"texture: expected a readable image file, got {path!r}")
+        return number
+
     def add_image(self, image: NDArray[np.uint8]) -> int:
         """Adds an image, (H, W, 3) uint8 with its first row on top, and returns its number.
 

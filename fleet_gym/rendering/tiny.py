@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,11 +11,13 @@ from gymnasium.error import ClosedEnvironmentError
 from numpy.typing import NDArray
 
 from fleet_gym._pybullet import DirectClient, pybullet
-from fleet_gym.rendering.views import CameraView, camera_views, check_worlds
+from fleet_gym.rendering.views import CameraView, camera_views, check_finite, check_worlds
 from fleet_gym.world.cameras import Camera, projection_matrix, view_matrices
 from fleet_gym.world.forward_kinematics import FleetKinematics
 from fleet_gym.world.scene import GROUND_BODY, BodySpec, Scene
 from fleet_gym.world.state import FleetState
+
+logger = logging.getLogger("fleet_gym.rendering")
 
 # Beyond every far plane one would choose, and exact in float32.
 _HIDDEN_POSITION = (0.0, 0.0, -(2.0**20))
@@ -43,6 +46,7 @@ class TinyRenderer:
         # Segmentation images carry PyBullet's body numbers, which count from 0 in loading order.
         assert loaded + self._bodies == list(range(GROUND_BODY, GROUND_BODY + len(loaded) + len(self._bodies)))
         self._inertial = [p.getDynamicsInfo(body, -1, physicsClientId=self._client.id)[3:5] for body in self._robots]
+        self._looks = [_Look(self._client.id, body) for body in loaded + self._bodies]
         self._joints = [_movable_joints(self._client.id, body) for body in self._robots]
 
     def render(
@@ -63,12 +67,12 @@ class TinyRenderer:
         indices = check_worlds(worlds, state.num_envs)
         check_finite(state, indices)
         frames = self._kinematics.frames(state, indices)
-        views = camera_views(cameras, frames, len(indices), self._scene.num_robots, out)
+        views = camera_views(self._scene, state, indices, frames, cameras, out)
         matrices = [(view, view_matrices(view.eye, view.axes), projection_matrix(view.camera)) for view in views]
         for row, world in enumerate(indices):
             self._pose(state, int(world))
             for view, view_matrix, projection in matrices:
-                self._draw(view, row, view_matrix[row], projection)
+                self._draw(view, row, view_matrix[row], projection, state.light[world])
 
     def close(self) -> None:
         """Closes the render-only client; calling it again does nothing."""
@@ -78,9 +82,14 @@ class TinyRenderer:
     def _pose(self, state: FleetState, world: int) -> None:
         p = pybullet()
         client = self._client.id
+        visible = state.visible[world]
+        for look, factors, texture in zip(self._looks, state.color[world], state.texture[world], strict=True):
+            look.apply(factors, int(texture))
+        ground = (0.0, 0.0, 0.0) if visible[0] else _HIDDEN_POSITION
+        p.resetBasePositionAndOrientation(GROUND_BODY, ground, _UPRIGHT, physicsClientId=client)
         for robot, body in enumerate(self._robots):
             position, orientation = _HIDDEN_POSITION, _UPRIGHT
-            if state.active[world, robot]:
+            if state.active[world, robot] and visible[1 + robot]:
                 # PyBullet places the centre of mass, state holds the root link.
                 position, orientation = p.multiplyTransforms(
                     state.position[world, robot], state.orientation[world, robot], *self._inertial[robot]
@@ -92,12 +101,17 @@ class TinyRenderer:
                 p.resetJointStatesMultiDof(body, joints, values, physicsClientId=client)
         for index, body in enumerate(self._bodies):
             position, orientation = _HIDDEN_POSITION, _UPRIGHT
-            if state.body_active[world, index]:
+            if state.body_active[world, index] and visible[1 + len(self._robots) + index]:
                 position, orientation = state.body_position[world, index], state.body_orientation[world, index]
             p.resetBasePositionAndOrientation(body, position, orientation, physicsClientId=client)
 
     def _draw(
-        self, view: CameraView, row: int, view_matrix: NDArray[np.float64], projection: NDArray[np.float64]
+        self,
+        view: CameraView,
+        row: int,
+        view_matrix: NDArray[np.float64],
+        projection: NDArray[np.float64],
+        light: NDArray[np.float64],
     ) -> None:
         p = pybullet()
         camera = view.camera
@@ -110,6 +124,11 @@ class TinyRenderer:
             viewMatrix=view_matrix.T.ravel().tolist(),
             projectionMatrix=projection.T.ravel().tolist(),
             shadow=0,
+            lightDirection=light[:3].tolist(),
+            lightColor=light[3:6].tolist(),
+            lightAmbientCoeff=float(light[6]),
+            lightDiffuseCoeff=float(light[7]),
+            lightSpecularCoeff=float(light[8]),
             renderer=p.ER_TINY_RENDERER,
             flags=flags,
             physicsClientId=self._client.id,
@@ -122,32 +141,39 @@ class TinyRenderer:
             view.segmentation[row] = segmentation
 
 
+class _Look:
+    """Colours of one body's shapes, and which factors they carry now."""
+
+    def __init__(self, client: int, body: int) -> None:
+        self._client, self._body = client, body
+        self._shapes: list[tuple[int, int, NDArray[np.float64]]] = []
+        shapes_of_link: dict[int, int] = {}
+        for shape in pybullet().getVisualShapeData(body, physicsClientId=client):
+            number = shapes_of_link.get(shape[1], 0)
+            shapes_of_link[shape[1]] = number + 1
+            self._shapes.append((shape[1], number, np.array(shape[7])))
+        self._factors = np.ones(4, dtype=np.float32)
+
+    def apply(self, factors: NDArray[np.float32], texture: int) -> None:
+        """Recolours the body if it is not so already."""
+        if texture >= 0 and not _Look.warned:
+            _Look.warned = True
+            logger.warning("PyBullet's renderer cannot restore textures: FleetState.texture is not drawn")
+        if (factors == self._factors).all():
+            return
+        for link, number, rgba in self._shapes:
+            pybullet().changeVisualShape(
+                self._body, link, shapeIndex=number, rgbaColor=(rgba * factors).tolist(), physicsClientId=self._client
+            )
+        self._factors = factors.copy()
+
+    warned = False
+
+
 def metric_depth(z: NDArray[np.float32], near: float, far: float) -> NDArray[np.float64]:
     """Turns PyBullet's depth buffer (0 at near, 1 at far) into m along the view axis, `far` where nothing was hit."""
     depth = far * near / (far - (far - near) * z.astype(np.float64))
     return np.where(z >= _BACKGROUND_DEPTH, far, depth)
-
-
-def check_finite(state: FleetState, worlds: NDArray[np.int64]) -> None:
-    """Refuses poses that are not numbers, of robots and bodies that are to be drawn.
-
-    Raises:
-        ValueError: naming the array, the world and the robot or body.
-    """
-    for name, shown in (
-        ("position", state.active),
-        ("orientation", state.active),
-        ("joint_position", state.active),
-        ("body_position", state.body_active),
-        ("body_orientation", state.body_active),
-    ):
-        values = getattr(state, name)[worlds]
-        if np.isfinite(values).all():
-            continue
-        bad = ~np.isfinite(values).all(axis=-1) & shown[worlds]
-        if bad.any():
-            row, index = np.argwhere(bad)[0]
-            raise ValueError(f"state.{name}[{worlds[row]}, {index}]: expected finite numbers, got {values[row, index]}")
 
 
 def _movable_joints(client: int, body: int) -> list[int]:

@@ -87,12 +87,14 @@ class Scene:
         bodies: obstacles, free bodies and markers.
         arena_size: side of the square arena, m, centred on the world's origin.
         cameras: the cameras of every world.
+        textures: paths of images that `FleetState.texture` chooses from.
     """
 
     robots: tuple[RobotModel, ...]
     bodies: tuple[BodySpec, ...] = ()
     arena_size: float = 10.0
     cameras: tuple[Camera, ...] = ()
+    textures: tuple[str, ...] = ()
 
     @property
     def num_robots(self) -> int:
@@ -135,6 +137,7 @@ class SceneBuilder:
         self.robots = tuple(robots)
         self.cameras = tuple(cameras)
         self.arena_size = 10.0
+        self._textures: list[str] = []
         self._bodies: list[BodySpec] = []
 
     def add_body(self, body: BodySpec) -> int:
@@ -148,6 +151,11 @@ class SceneBuilder:
         self._bodies.append(body)
         return len(self._bodies) - 1
 
+    def add_texture(self, path: str) -> int:
+        """Adds an image file that things can be covered with and returns its index, for ``FleetState.texture``."""
+        self._textures.append(path)
+        return len(self._textures) - 1
+
     def set_arena_size(self, side: float) -> None:
         """Sets the side of the square arena, m.
 
@@ -160,4 +168,4 @@ class SceneBuilder:
 
     def build(self) -> Scene:
         """Returns the finished scene."""
-        return Scene(self.robots, tuple(self._bodies), self.arena_size, self.cameras)
+        return Scene(self.robots, tuple(self._bodies), self.arena_size, self.cameras, tuple(self._textures))

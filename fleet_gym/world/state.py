@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
 Allocator = Callable[..., NDArray[Any]]
 
+#: Direction to the light, its RGB, and the ambient, diffuse and specular coefficients of PyBullet's getCameraImage.
+DEFAULT_LIGHT = (-50.0, 30.0, 100.0, 1.0, 1.0, 1.0, 0.6, 0.35, 0.05)
+
 
 @dataclass(frozen=True)
 class FleetState:
     """State of E worlds x R robots and B bodies; written in place by dynamics only, read by everything else.
+
+    The last five arrays say how a world looks; no dynamics touches them, they are for whoever randomises appearance.
 
     Each world has its own frame: origin at the arena's centre on the ground, z up; m, rad, s. Arrays are C-contiguous,
     made once by `allocate` and never rebound, so that views stay valid and workers can share the memory.
@@ -35,6 +40,14 @@ class FleetState:
         body_position: (E, B, 3) float64, m: obstacles, free bodies, goal markers, in `Scene.bodies` order.
         body_orientation: (E, B, 4) float64, xyzw.
         body_active: (E, B) bool.
+        color: (E, G, 4) float32, RGBA factors on the colours of ground, robots and bodies (G = 1 + R + B things,
+            numbered as in segmentation images); 1: as loaded, alpha 0: invisible.
+        texture: (E, G) int32, index into `Scene.textures` of the image shown instead of a thing's own; -1: its own.
+        visible: (E, G) bool, False hides a thing from cameras and from nothing else.
+        light: (E, 9) float64: direction to the light (world axes, any length), its RGB, and the ambient, diffuse and
+            specular coefficients.
+        camera_jitter: (E, C, 6) float64 for each of `Scene.cameras`: translation, m, and rotation vector, rad, both in
+            the camera's axes (x forward, y left, z up).
     """
 
     position: NDArray[np.float64]
@@ -49,6 +62,11 @@ class FleetState:
     body_position: NDArray[np.float64]
     body_orientation: NDArray[np.float64]
     body_active: NDArray[np.bool_]
+    color: NDArray[np.float32]
+    texture: NDArray[np.int32]
+    visible: NDArray[np.bool_]
+    light: NDArray[np.float64]
+    camera_jitter: NDArray[np.float64]
 
     @classmethod
     def allocate(cls, num_envs: int, scene: Scene, alloc: Allocator = np.zeros) -> FleetState:
@@ -60,6 +78,7 @@ class FleetState:
             alloc: called as ``alloc(shape, dtype=...)``; must return zeroed C-contiguous memory.
         """
         e, r, j, b = num_envs, scene.num_robots, scene.max_joints, scene.num_bodies
+        things = 1 + r + b
         state = cls(
             position=alloc((e, r, 3), dtype=np.float64),
             orientation=alloc((e, r, 4), dtype=np.float64),
@@ -73,10 +92,19 @@ class FleetState:
             body_position=alloc((e, b, 3), dtype=np.float64),
             body_orientation=alloc((e, b, 4), dtype=np.float64),
             body_active=alloc((e, b), dtype=np.bool_),
+            color=alloc((e, things, 4), dtype=np.float32),
+            texture=alloc((e, things), dtype=np.int32),
+            visible=alloc((e, things), dtype=np.bool_),
+            light=alloc((e, 9), dtype=np.float64),
+            camera_jitter=alloc((e, len(scene.cameras), 6), dtype=np.float64),
         )
         state.orientation[..., 3] = 1.0
         state.body_orientation[..., 3] = 1.0
         state.active[:] = True
+        state.color[:] = 1.0
+        state.texture[:] = -1
+        state.visible[:] = True
+        state.light[:] = DEFAULT_LIGHT
         return state
 
     @property
