@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.envs.registration import register
 
 if TYPE_CHECKING:
+    from fleet_gym.simulation import MultiRobotSimulationCore
     from fleet_gym.single_env import FleetEnv
     from fleet_gym.vector_env import FleetVectorEnv
     from fleet_gym.world.cameras import Camera
@@ -27,10 +28,10 @@ _MODULES = {
     "FleetEnv": "fleet_gym.single_env",
     "FleetVectorEnv": "fleet_gym.vector_env",
     "MemoryProfilingWrapper": "fleet_gym.wrappers.memory_profiling",
+    "MultiRobotSimulationCore": "fleet_gym.simulation",
     "RobotModel": "fleet_gym.world.robots",
     "TimeProfilingWrapper": "fleet_gym.wrappers.time_profiling",
 }
-_COMING = ("MultiRobotSimulationCore",)
 
 __all__ = [
     "Camera",
@@ -38,6 +39,7 @@ __all__ = [
     "FleetEnv",
     "FleetVectorEnv",
     "MemoryProfilingWrapper",
+    "MultiRobotSimulationCore",
     "RobotModel",
     "TimeProfilingWrapper",
 ]
@@ -48,8 +50,6 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_MODULES[name]), name)
         globals()[name] = value
         return value
-    if name in _COMING:
-        raise ImportError(f"fleet_gym.{name} is not part of version {__version__}")
     raise AttributeError(f"module 'fleet_gym' has no attribute {name!r}")
 
 

@@ -10,8 +10,8 @@ from fleet_gym.dynamics.collisions import SKIN, find_candidates, sweep_world
 from fleet_gym.dynamics.route_kernel import DX, DY, RATE, SAGITTA, TURN, VX, VY
 
 STATIC, DIFFERENTIAL, OMNIDIRECTIONAL, ACKERMANN = range(4)
-#: Columns of the per-robot parameter table: drive, m/s^2, rad/s^2, cosine and sine of `forward_yaw`, m, m, m, lowest and
-#: highest point relative to the root link's origin (m), 1 for robots that collide.
+#: Columns of the per-robot parameter table: drive, m/s^2, rad/s^2, cosine and sine of `forward_yaw`, m, m, m, lowest
+#: and highest point relative to the root link's origin (m), 1 for robots that collide.
 PARAMETERS = tuple(range(11))
 (
     DRIVE,

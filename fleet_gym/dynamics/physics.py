@@ -197,12 +197,13 @@ class PhysicsDynamics:
 
     def adopt(self, old: PhysicsDynamics, robots: NDArray[np.intp], bodies: NDArray[np.intp]) -> None:
         """Takes over velocities, joints and contacts, see `Dynamics.adopt`."""
-        rows, there = np.flatnonzero(robots >= 0), np.flatnonzero(bodies >= 0)
+        rows = np.flatnonzero(robots >= 0)
         saved, before = self.save(np.array([0])), old.save(np.array([0]))
-        for name in ("linear_velocity", "angular_velocity", "joint_position", "joint_velocity", "in_collision"):
+        saved.state.in_collision[0, rows] = before.state.in_collision[0, robots[rows]]
+        for name in ("linear_velocity", "angular_velocity", "joint_position", "joint_velocity"):
             new, previous = getattr(saved.state, name), getattr(before.state, name)
-            width = min(new.shape[-1], previous.shape[-1]) if new.ndim == 3 else None
-            new[0, rows, ..., :width] = previous[0, robots[rows], ..., :width]
+            width = min(new.shape[-1], previous.shape[-1])
+            new[0, rows, :width] = previous[0, robots[rows], :width]
         width = min(saved.twist.shape[-1], before.twist.shape[-1])
         saved.twist[0, rows, :width] = before.twist[0, robots[rows], :width]
         solid = self._bodies_in_client(robots, bodies, old)

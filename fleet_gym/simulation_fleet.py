@@ -1,0 +1,627 @@
+"""The fleet of a simulation: what is spawned, removed and sent somewhere, and the engine that carries it out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium.error import ClosedEnvironmentError
+from numpy.typing import ArrayLike, NDArray
+
+from fleet_gym._validation import finite_float, positive_int
+from fleet_gym.config import SimulationConfig
+from fleet_gym.dynamics.route_kernel import ARRIVED
+from fleet_gym.engine import Engine, Placement
+from fleet_gym.simulation_map import rectangles
+from fleet_gym.simulation_routes import Routes, compile_routes
+from fleet_gym.simulation_world import (
+    MAX_TRIES,
+    Obstacle,
+    Occupancy,
+    Robot,
+    build_scene,
+    outline_is_inside,
+    placed,
+    spawn_poses,
+    static_model,
+)
+from fleet_gym.world.robots import RobotLike, RobotModel, robot_model
+from fleet_gym.world.scene import Shape
+from fleet_gym.world.state import FleetState
+
+_WORLD = np.zeros(1, dtype=np.intp)
+_EVERYWHERE = np.ones(1, dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class _Motion:
+    """What a robot was told since the engine last looked: a command, or way points, or to walk at random."""
+
+    command: NDArray[np.float64] | None = None
+    waypoints: NDArray[np.float64] | None = None
+    repeats: bool = False
+    walks: bool = False
+
+
+class SimulatedFleet:
+    """Robots and obstacles of one world; base class of `MultiRobotSimulationCore`.
+
+    Robots and obstacles are known by ids that are never used again. Spawning and removing take effect with the next
+    step or look at `state`: a new engine is built, and everybody else goes on as he was.
+    """
+
+    def __init__(self, config: SimulationConfig) -> None:
+        self.config = config
+        self._rng = np.random.default_rng(config.seed)
+        self._robots: list[Robot] = []
+        self._obstacles: list[Obstacle] = []
+        self._rows: dict[int, int] = {}
+        self._next_id = 0
+        self._motions: dict[int, _Motion] = {}
+        self._engine: Engine | None = None
+        self._in_engine: tuple[list[int], list[int]] = ([], [])
+        self._is_built = False
+        self._is_closed = False
+        self._occupancy: Occupancy | None = None
+        self._around_obstacles: Occupancy | None = None
+        self._commands = np.zeros((1, 0, 0))
+        self._routes = Routes([], self._draw_point)
+        if not config.physics:
+            compile_routes()
+
+    # ---- What is there ----
+
+    @property
+    def robot_ids(self) -> tuple[int, ...]:
+        """Ids of all robots, in the order of the rows of `state`."""
+        return tuple(robot.id for robot in self._robots)
+
+    @property
+    def obstacle_ids(self) -> tuple[int, ...]:
+        """Ids of all obstacles, in the order of the bodies of `state`."""
+        return tuple(obstacle.id for obstacle in self._obstacles)
+
+    @property
+    def num_robots(self) -> int:
+        """How many robots there are."""
+        return len(self._robots)
+
+    @property
+    def state(self) -> FleetState:
+        """The state of the one world, (1, R, ...) arrays: read it, do not write it, and get it anew after spawning."""
+        return self._built().state
+
+    def pose(self, robot: int) -> tuple[float, float, float]:
+        """Returns a robot's x, y (m) and driving direction (rad, in [-pi, pi])."""
+        row = self._row(robot)
+        state, model = self.state, self._robots[row].model
+        yaw = float(state.yaw()[0, row]) + model.forward_yaw
+        return float(state.position[0, row, 0]), float(state.position[0, row, 1]), math.remainder(yaw, 2 * math.pi)
+
+    def has_arrived(self, robot: int) -> bool:
+        """Whether a robot stands at the end of its route; a patrol or random walk never does."""
+        self._built()
+        return bool(self._routes.status[self._row(robot)] == ARRIVED)
+
+    def contacts(self) -> NDArray[np.int64]:
+        """Returns who touched whom in the last step: (n, 2) ids, the second may be an obstacle's."""
+        pairs = self._built().contacts(0)
+        return np.array([*self.robot_ids, *self.obstacle_ids, 0], dtype=np.int64)[pairs]
+
+    # ---- Spawning and removing ----
+
+    def spawn(
+        self,
+        model: RobotLike,
+        position: Sequence[float] = (0.0, 0.0),
+        yaw: float = 0.0,
+        *,
+        static: bool = False,
+        collides: bool = True,
+    ) -> int:
+        """Puts a robot into the world.
+
+        Args:
+            model: name, URDF path or `RobotModel`.
+            position: x, y of the root link's origin, m.
+            yaw: driving direction, rad.
+            static: it never moves, but is collided with.
+            collides: False: it touches nothing and is touched by nobody (kinematics only).
+
+        Returns:
+            Its id.
+
+        Raises:
+            TypeError: an argument of the wrong type.
+            ValueError: unknown model, a place outside the arena or taken, or a model that physics cannot drive.
+        """
+        complete = self._model(model, static, collides)
+        x, y = _point("position", position)
+        return self._add_all([(x, y, finite_float("yaw", yaw))], complete, collides)[0]
+
+    def spawn_grid(
+        self,
+        model: RobotLike,
+        count: int,
+        *,
+        center: Sequence[float] = (0.0, 0.0),
+        spacing: float | None = None,
+        yaw: float = 0.0,
+        static: bool = False,
+        collides: bool = True,
+    ) -> list[int]:
+        """Puts robots on a nearly square grid; all of them or, with an error, none.
+
+        Args:
+            model: see `spawn`.
+            count: how many.
+            center: middle of the grid, m.
+            spacing: between neighbours, m; None: twice the footprint's diameter.
+            yaw: driving direction of all, rad.
+            static: see `spawn`.
+            collides: see `spawn`.
+
+        Returns:
+            Their ids, row by row from below.
+
+        Raises:
+            TypeError: see `spawn`.
+            ValueError: see `spawn`.
+        """
+        count, complete = positive_int("count", count), self._model(model, static, collides)
+        middle_x, middle_y = _point("center", center)
+        step = 4 * complete.footprint_radius
+        if spacing is not None:
+            step = finite_float("spacing", spacing, minimum=0.0, exclusive=True)
+        columns = math.ceil(math.sqrt(count))
+        rows = math.ceil(count / columns)
+        heading = finite_float("yaw", yaw)
+        poses = [
+            (
+                middle_x + (k % columns - (columns - 1) / 2) * step,
+                middle_y + (k // columns - (rows - 1) / 2) * step,
+                heading,
+            )
+            for k in range(count)
+        ]
+        return self._add_all(poses, complete, collides)
+
+    def spawn_random(
+        self,
+        model: RobotLike,
+        count: int = 1,
+        *,
+        clearance: float = 0.1,
+        static: bool = False,
+        collides: bool = True,
+    ) -> list[int]:
+        """Puts robots anywhere in the arena, touching nothing, in random directions; the seed decides where.
+
+        Args:
+            model: see `spawn`.
+            count: how many; all of them are placed or, with an error, none.
+            clearance: smallest gap to anything, m.
+            static: see `spawn`.
+            collides: see `spawn`.
+
+        Returns:
+            Their ids.
+
+        Raises:
+            TypeError: see `spawn`.
+            ValueError: see `spawn`, or when no room was found.
+        """
+        count, complete = positive_int("count", count), self._model(model, static, collides)
+        clearance = finite_float("clearance", clearance, minimum=0.0)
+        radius, half = complete.footprint_radius, self.config.arena_size / 2
+        room = half - radius
+        taken = self._fresh_occupancy()
+        poses = []
+        for k in range(count):
+            for x, y in self._rng.uniform(-room, room, (MAX_TRIES, 2)).tolist() if room >= 0 else ():
+                near = taken.obstacle_gap(x, y, radius, complete.height)[0]
+                if min(taken.robot_gap(x, y, radius)[0], near) >= clearance:
+                    break
+            else:
+                raise ValueError(
+                    f"count: expected room for {count} robots {complete.name!r} in an arena of "
+                    f"{self.config.arena_size:g} m, got room for {k}"
+                )
+            taken.add(x, y, radius)
+            poses.append((x, y, float(self._rng.uniform(-np.pi, np.pi))))
+        return self._add_all(poses, complete, collides)
+
+    def add_box(
+        self, position: Sequence[float], size: Sequence[float], yaw: float = 0.0, *, elevation: float = 0.0
+    ) -> int:
+        """Puts a box into the way.
+
+        Args:
+            position: x, y of its centre, m.
+            size: length, width, height, m.
+            yaw: rad.
+            elevation: of its lowest point above the ground, m: robots that fit pass below it.
+
+        Returns:
+            Its id.
+
+        Raises:
+            TypeError: an argument of the wrong type.
+            ValueError: a bad number, or a place where a robot stands.
+        """
+        x, y = _point("position", position)
+        lengths = _lengths("size", size, 3)
+        return self._add_obstacle(Shape("box", (lengths[0], lengths[1], lengths[2])), x, y, yaw, elevation)
+
+    def add_cylinder(
+        self, position: Sequence[float], radius: float, height: float = 1.0, *, elevation: float = 0.0
+    ) -> int:
+        """Puts an upright cylinder into the way; see `add_box`."""
+        x, y = _point("position", position)
+        r, h = _lengths("radius, height", (radius, height), 2)
+        return self._add_obstacle(Shape("cylinder", (r, r, h)), x, y, 0.0, elevation)
+
+    def add_wall(
+        self, start: Sequence[float], end: Sequence[float], *, thickness: float = 0.1, height: float = 1.0
+    ) -> int:
+        """Puts a wall from `start` to `end` (x, y in m) into the way; see `add_box`."""
+        (x0, y0), (x1, y1) = _point("start", start), _point("end", end)
+        length = math.hypot(x1 - x0, y1 - y0)
+        if length == 0.0:
+            raise ValueError(f"end: expected another point than start, got {tuple(end)!r}")
+        t, h = _lengths("thickness, height", (thickness, height), 2)
+        yaw = math.atan2(y1 - y0, x1 - x0)
+        return self._add_obstacle(Shape("box", (length, t, h)), (x0 + x1) / 2, (y0 + y1) / 2, yaw, 0.0)
+
+    def add_occupancy_grid(
+        self,
+        occupied: ArrayLike,
+        resolution: float,
+        *,
+        origin: Sequence[float] | None = None,
+        height: float = 1.0,
+    ) -> list[int]:
+        """Makes boxes of the occupied cells of a grid; neighbours share boxes.
+
+        Args:
+            occupied: (rows, columns) bool; row 0 lies at the lowest y, column 0 at the lowest x.
+            resolution: side of a cell, m.
+            origin: x, y of the outer corner of cell (0, 0), m; None: the grid is centred.
+            height: of the boxes, m.
+
+        Returns:
+            The boxes' ids.
+
+        Raises:
+            TypeError: an array that is not bool.
+            ValueError: a bad number, or a place where a robot stands.
+        """
+        side, tall = _lengths("resolution, height", (resolution, height), 2)
+        rows, columns = np.asarray(occupied).shape if np.asarray(occupied).ndim == 2 else (0, 0)
+        x0, y0 = (-columns * side / 2, -rows * side / 2) if origin is None else _point("origin", origin)
+        ids = []
+        for row, column, high, wide in rectangles(occupied):
+            shape = Shape("box", (wide * side, high * side, tall))
+            ids.append(self._add_obstacle(shape, x0 + (column + wide / 2) * side, y0 + (row + high / 2) * side, 0.0, 0))
+        return ids
+
+    def remove(self, ids: int | Iterable[int]) -> None:
+        """Takes robots and obstacles out of the world.
+
+        Raises:
+            ValueError: for an id that is not there; then nobody is removed.
+        """
+        self._require_open()
+        gone = {ids} if isinstance(ids, int) else set(ids)
+        unknown = gone - {*self.robot_ids, *self.obstacle_ids}
+        if unknown:
+            raise ValueError(f"ids: expected robots or obstacles of this simulation, got {sorted(unknown)}")
+        self._robots = [robot for robot in self._robots if robot.id not in gone]
+        self._obstacles = [obstacle for obstacle in self._obstacles if obstacle.id not in gone]
+        for robot in gone:
+            self._motions.pop(robot, None)
+        self._changed()
+        self._occupancy = None
+
+    # ---- Telling robots what to do ----
+
+    def set_velocity(self, robot: int, command: Sequence[float]) -> None:
+        """Sets a robot's velocity command until another order comes; ends its route.
+
+        Args:
+            robot: id.
+            command: (v, omega), (vx, vy, omega) or (v, steering angle), as its drive has it; m/s, rad/s, rad. Values
+                beyond the model's limits are clipped.
+
+        Raises:
+            ValueError: unknown id, wrong number of values, or one that is not finite.
+        """
+        model = self._mobile(robot)
+        values = [finite_float("command", value) for value in command]
+        if len(values) != len(model.command_limits):
+            raise ValueError(f"command: expected {len(model.command_limits)} values ({model.drive}), got {command!r}")
+        limits = np.array(model.command_limits)
+        self._motions[robot] = _Motion(command=np.clip(values, -limits, limits))
+
+    def set_velocities(self, commands: ArrayLike) -> None:
+        """Sets all robots' velocity commands at once and ends all routes.
+
+        Args:
+            commands: (R, A) in the order of `robot_ids`, as for `set_velocity`; columns a drive lacks are not used.
+
+        Raises:
+            ValueError: another shape, or values that are not finite.
+        """
+        self._built()
+        values = np.asarray(commands, dtype=np.float64)
+        if values.shape != self._commands.shape[1:] or not np.isfinite(values).all():
+            raise ValueError(f"commands: expected finite values of shape {self._commands.shape[1:]}, got {commands!r}")
+        limits = self._engine.command_limits if self._engine is not None else 0.0
+        self._commands[0] = np.clip(values, -limits, limits)
+        for row in np.flatnonzero(self._routes.status).tolist():
+            self._routes.clear(row)
+
+    def set_goal(self, robot: int, goal: Sequence[float]) -> None:
+        """Sends a robot to x, y (m) and, if given, a driving direction (rad), from rest to rest.
+
+        In kinematics it follows a trapezoid of its speed and acceleration limits and arrives exactly: a differential
+        base turns, drives and turns again, an omnidirectional one goes straight. On contact physics it is steered, and
+        has arrived within 0.1 m and 0.1 rad.
+
+        Raises:
+            ValueError: unknown id, a goal outside the arena or not finite, or a robot without a turning circle of zero.
+        """
+        self._motions[robot] = _Motion(waypoints=self._waypoints(robot, [goal]))
+
+    def set_path(self, robot: int, path: Sequence[Sequence[float]], *, patrol: bool = False) -> None:
+        """Sends a robot along way points, each like a goal of `set_goal`; it stops at each.
+
+        Args:
+            robot: id.
+            path: at least one way point.
+            patrol: go back to the first after the last, for ever.
+
+        Raises:
+            ValueError: see `set_goal`, or an empty path.
+        """
+        if len(path) == 0:
+            raise ValueError("path: expected at least one way point, got none")
+        self._motions[robot] = _Motion(waypoints=self._waypoints(robot, path), repeats=bool(patrol))
+
+    def random_walk(self, robot: int) -> None:
+        """Sends a robot to random points of the arena for ever; seed and id decide which. Blocked for 1 s it goes on.
+
+        Raises:
+            ValueError: see `set_goal`.
+        """
+        self._waypoints(robot, [(0.0, 0.0)])
+        self._motions[robot] = _Motion(walks=True)
+
+    def halt(self, robot: int) -> None:
+        """Ends a robot's route and brings it to rest."""
+        self.set_velocity(robot, [0.0] * len(self._mobile(robot).command_limits))
+
+    # ---- The engine ----
+
+    def close(self) -> None:
+        """Frees the engine; calling it again does nothing."""
+        self._is_closed = True
+        if self._engine is not None:
+            self._engine.close()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedEnvironmentError("this MultiRobotSimulationCore is closed; make a new one")
+
+    def _built(self) -> Engine:
+        """Brings the engine up to date and returns it."""
+        if self._is_built and self._engine is not None:
+            if self._motions:
+                self._apply_motions()
+            return self._engine
+        self._require_open()
+        old, (robots, obstacles) = self._engine, self._in_engine
+        scene = build_scene(self._robots, self._obstacles, self.config.arena_size)
+        engine = Engine(
+            scene,
+            1,
+            control_dt=self.config.control_dt,
+            dynamics="physics" if self.config.physics else "kinematic",
+            collision_response=self.config.collision_response,
+            contact_margin=self.config.collision_margin,
+            ignored_robots=[row for row, robot in enumerate(self._robots) if not robot.collides],
+        )
+        was = _former_rows(robots, self.robot_ids)
+        position, orientation = spawn_poses(self._robots)
+        if old is not None:
+            known = was >= 0
+            position[known], orientation[known] = (
+                old.state.position[0, was[known]],
+                old.state.orientation[0, was[known]],
+            )
+        engine.reset(Placement(_WORLD, placed(self._robots, position, self._obstacles, orientation)))
+        routes = Routes([robot.model for robot in self._robots], self._draw_point)
+        commands = np.zeros((1, scene.num_robots, scene.action_size))
+        if old is not None:
+            engine.adopt(old, was, _former_rows(obstacles, self.obstacle_ids))
+            routes.adopt(self._routes, was)
+            width = min(commands.shape[2], self._commands.shape[2])
+            commands[0, known, :width] = self._commands[0, was[known], :width]
+            old.close()
+        self._engine, self._routes, self._commands = engine, routes, commands
+        self._in_engine = (list(self.robot_ids), list(self.obstacle_ids))
+        self._is_built = True
+        self._apply_motions()
+        return engine
+
+    def _apply_motions(self) -> None:
+        for robot, motion in self._motions.items():
+            row = self._rows[robot]
+            if motion.walks:
+                self._routes.walk(row, (self.config.seed, robot))
+            elif motion.waypoints is not None:
+                self._routes.follow(row, motion.waypoints, repeats=motion.repeats)
+            elif motion.command is not None:
+                self._routes.clear(row)
+                self._commands[0, row, : len(motion.command)] = motion.command
+        self._motions.clear()
+
+    def _advance(self, engine: Engine) -> None:
+        """One control step of the world."""
+        dt, routes = self.config.control_dt, self._routes
+        self._occupancy = None
+        routes.prepare()
+        if self.config.physics:
+            routes.steer(engine.state, self._commands[0])
+            engine.advance(self._commands, _EVERYWHERE)
+            return
+        engine.advance(self._commands, _EVERYWHERE, moves=routes.plan(dt, engine.state))
+        routes.after_step(dt)
+
+    def _place_at_spawn(self) -> None:
+        engine = self._built()
+        position, orientation = spawn_poses(self._robots)
+        engine.reset(Placement(_WORLD, placed(self._robots, position, self._obstacles, orientation)))
+        self._routes.restart()
+        self._occupancy = None
+
+    def _changed(self) -> None:
+        self._is_built = False
+        self._rows = {robot.id: row for row, robot in enumerate(self._robots)}
+
+    # ---- Checks ----
+
+    def _row(self, robot: int) -> int:
+        if robot not in self._rows:
+            raise ValueError(f"robot: expected the id of a robot of this simulation, got {robot!r}")
+        return self._rows[robot]
+
+    def _mobile(self, robot: int) -> RobotModel:
+        self._require_open()
+        model = self._robots[self._row(robot)].model
+        if model.drive is None:
+            raise ValueError(f"robot: expected one that can drive, got {robot!r} ({model.name}, arm or static)")
+        return model
+
+    def _waypoints(self, robot: int, path: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+        model = self._mobile(robot)
+        if model.drive == "ackermann":
+            raise ValueError(
+                f"robot: expected one that turns on the spot, got {robot!r} ({model.name}, ackermann): "
+                "drive it with set_velocity"
+            )
+        half = self.config.arena_size / 2
+        rows = []
+        for point in path:
+            if len(point) not in (2, 3):
+                raise ValueError(f"goal: expected x, y or x, y, yaw, got {point!r}")
+            values = [finite_float("goal", value) for value in point]
+            if max(abs(values[0]), abs(values[1])) > half:
+                raise ValueError(f"goal: expected a point in the arena, |x| and |y| <= {half:g} m, got {point!r}")
+            rows.append([*values[:2], values[2] if len(values) == 3 else math.nan])
+        return np.array(rows)
+
+    def _model(self, model: RobotLike, static: bool, collides: bool) -> RobotModel:
+        self._require_open()
+        try:
+            complete = robot_model(model)
+        except ValueError as error:
+            raise ValueError(f"model: {str(error).removeprefix('robot: ')}") from None
+        if self.config.physics:
+            from fleet_gym.dynamics.physics_world import plan_slot
+
+            if not collides:
+                raise ValueError("collides: expected True on contact physics, got False")
+            plan_slot(complete)
+        return static_model(complete) if static else complete
+
+    def _add_all(self, poses: Sequence[tuple[float, float, float]], model: RobotModel, collides: bool) -> list[int]:
+        side, radius = self.config.arena_size, model.footprint_radius
+        taken = self._fresh_occupancy()
+        for x, y, _ in poses:
+            if not outline_is_inside(x, y, radius, side):
+                raise ValueError(
+                    f"position: expected a place in the arena of {side:g} m for a {model.name!r} ({radius:.3g} m), "
+                    f"got ({x:g}, {y:g})"
+                )
+            if not collides:
+                continue
+            gap, row = taken.obstacle_gap(x, y, radius, model.height)
+            if gap < 0:
+                raise ValueError(f"position: expected a free place, got ({x:g}, {y:g}) in obstacle {taken.name(row)}")
+            gap, row = taken.robot_gap(x, y, radius)
+            if gap < 0:
+                raise ValueError(f"position: expected a free place, got ({x:g}, {y:g}) where another robot stands")
+            taken.add(x, y, radius)
+        robots = [Robot(self._next_id + k, model, *pose, collides) for k, pose in enumerate(poses)]
+        self._next_id += len(robots)
+        self._rows.update({robot.id: len(self._robots) + k for k, robot in enumerate(robots)})
+        self._robots += robots
+        self._is_built = False
+        self._occupancy = taken
+        return [robot.id for robot in robots]
+
+    def _add_obstacle(self, shape: Shape, x: float, y: float, yaw: float, elevation: float) -> int:
+        self._require_open()
+        z = finite_float("elevation", elevation, minimum=0.0) + shape.height / 2
+        obstacle = Obstacle(self._next_id, shape, x, y, z, finite_float("yaw", yaw))
+        alone = Occupancy(np.zeros((0, 2)), np.zeros(0), [obstacle])
+        for robot, (rx, ry) in zip(self._robots, self._positions().tolist(), strict=True):
+            inside = (
+                robot.collides and alone.obstacle_gap(rx, ry, robot.model.footprint_radius, robot.model.height)[0] < 0
+            )
+            if inside:
+                raise ValueError(f"position: expected a free place, got ({x:g}, {y:g}) where robot {robot.id} stands")
+        self._next_id += 1
+        self._obstacles.append(obstacle)
+        self._changed()
+        self._occupancy = self._around_obstacles = None
+        return obstacle.id
+
+    def _positions(self) -> NDArray[np.float64]:
+        """(R, 2) where all robots are, those included that the engine does not know yet; m."""
+        position = np.array([(robot.x, robot.y) for robot in self._robots], dtype=np.float64).reshape(-1, 2)
+        if self._engine is not None:
+            was = _former_rows(self._in_engine[0], self.robot_ids)
+            position[was >= 0] = self._engine.state.position[0, was[was >= 0], :2]
+        return position
+
+    def _fresh_occupancy(self) -> Occupancy:
+        """Who stands where now, free to be added to."""
+        if self._occupancy is None:
+            solid = [row for row, robot in enumerate(self._robots) if robot.collides]
+            radius = np.array([self._robots[row].model.footprint_radius for row in solid], dtype=np.float64)
+            self._occupancy = Occupancy(self._positions()[solid], radius, self._obstacles)
+        return self._occupancy.copy()
+
+    def _draw_point(self, row: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """A random point of the arena where the robot of a row fits between the obstacles, and NaN."""
+        if self._around_obstacles is None:
+            self._around_obstacles = Occupancy(np.zeros((0, 2)), np.zeros(0), self._obstacles)
+        model = self._robots[row].model
+        room = max(self.config.arena_size / 2 - model.footprint_radius, 0.0)
+        for _ in range(MAX_TRIES):
+            x, y = rng.uniform(-room, room, 2).tolist()
+            if self._around_obstacles.obstacle_gap(x, y, model.footprint_radius, model.height)[0] >= 0:
+                break
+        return np.array([x, y, math.nan])
+
+
+def _former_rows(before: Sequence[int], now: Sequence[int]) -> NDArray[np.intp]:
+    """Rows in `before` of the ids in `now`, -1 for new ones."""
+    rows = {identity: row for row, identity in enumerate(before)}
+    return np.array([rows.get(identity, -1) for identity in now], dtype=np.intp)
+
+
+def _point(name: str, value: Sequence[float]) -> tuple[float, float]:
+    if isinstance(value, (str, bytes)) or len(value) != 2:
+        raise ValueError(f"{name}: expected x and y in m, got {value!r}")
+    return finite_float(name, value[0]), finite_float(name, value[1])
+
+
+def _lengths(name: str, values: Sequence[float], count: int) -> list[float]:
+    if isinstance(values, (str, bytes)) or len(values) != count:
+        raise ValueError(f"{name}: expected {count} lengths in m, got {values!r}")
+    return [finite_float(name, value, minimum=0.0, exclusive=True) for value in values]
