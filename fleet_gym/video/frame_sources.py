@@ -59,9 +59,10 @@ def follow(observation: Any, path: KeyPath) -> Any:
 
 
 def _is_color(images: Any) -> bool:
-    dtype = str(getattr(images, "dtype", ""))  # "uint8", or "torch.uint8"
-    shape: tuple[int, ...] = tuple(getattr(images, "shape", ()))
-    return dtype.rsplit(".", 1)[-1] == "uint8" and len(shape) == 4 and shape[-1] in (3, 4)
+    if not hasattr(images, "dtype") or not hasattr(images, "shape"):
+        images = to_numpy(images)
+    dtype = str(images.dtype)  # "uint8", or "torch.uint8"
+    return dtype.rsplit(".", 1)[-1] == "uint8" and len(images.shape) == 4 and images.shape[-1] in (3, 4)
 
 
 def select_cameras(available: Mapping[str, Any], cameras: Sequence[str] | None, where: str) -> list[str]:

@@ -328,7 +328,10 @@ def _metadata_fps(metadata: Mapping[str, Any]) -> Any:
 
 def _autoreset_mode(metadata: Mapping[str, Any]) -> AutoresetMode | None:
     mode = metadata.get("autoreset_mode")
-    return None if mode is None else AutoresetMode(mode)
+    if isinstance(mode, (AutoresetMode, str)):
+        return AutoresetMode(mode)
+    logger.debug("the metadata say nothing of the autoreset mode: it is told by the infos of ended episodes")
+    return None
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

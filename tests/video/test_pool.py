@@ -23,8 +23,18 @@ from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
 ENCODER = re.compile("ffmpeg|pool_worker")
 
 
+def command_of(process):
+    """Returns a process's command line; it is empty for a moment after the process was started."""
+    deadline = time.monotonic() + 10
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while not process.cmdline() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return " ".join(process.cmdline())
+    return ""
+
+
 def workers():
-    return sorted(child.pid for child in psutil.Process().children() if "pool_worker" in " ".join(child.cmdline()))
+    return sorted(child.pid for child in psutil.Process().children() if "pool_worker" in command_of(child))
 
 
 def decode(path):
@@ -199,7 +209,7 @@ def test_dropping_leaves_out_whole_frames_and_counts_them(tmp_path, backend):
     recorder = CameraObsVideoRecorder(env, tmp_path, backend=backend, backpressure="drop")
     recorder.reset()
     recorder.step(None)
-    (encoder,) = (child for child in psutil.Process().children() if ENCODER.search(" ".join(child.cmdline())))
+    (encoder,) = (child for child in psutil.Process().children() if ENCODER.search(command_of(child)))
     encoder.suspend()
     for _ in range(58):
         recorder.step(None)

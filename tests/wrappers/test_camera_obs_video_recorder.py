@@ -1,7 +1,9 @@
+import contextlib
 import functools
 import gc
 import logging
 import os
+import time
 from fractions import Fraction
 from unittest.mock import MagicMock
 
@@ -344,10 +346,20 @@ def test_a_dead_encoder_is_named_and_the_others_go_on(tmp_path):
     assert rows[1, 0] is None
 
 
+def command_of(process):
+    """Returns a process's command line; it is empty for a moment after the process was started."""
+    deadline = time.monotonic() + 10
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while not process.cmdline() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return " ".join(process.cmdline())
+    return ""
+
+
 def encoders():
     """Returns the ids of this process's encoder processes."""
     children = psutil.Process().children(recursive=True)
-    commands = {child.pid: " ".join(child.cmdline()) for child in children}
+    commands = {child.pid: command_of(child) for child in children}
     return [pid for pid, command in commands.items() if "ffmpeg" in command or "pool_worker" in command]
 
 
@@ -383,6 +395,47 @@ def test_unit_tests_can_count_frames_by_patching(tmp_path, mocker):
     names = [f"robot-cam-env{env}-front-episode-0.mp4" for env in range(2)]
     assert [writer.filename for writer in writers] == [str(tmp_path / name) for name in names]
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_patching_counts_at_any_number_of_streams(tmp_path, mocker):
+    make = mocker.patch.object(camera_obs_video_recorder, "FFMPEG_VideoWriter", side_effect=FrameCountingWriter)
+    recorder = CameraObsVideoRecorder(CodedColorVectorEnv([2] * 20), tmp_path, max_writer_processes=4)
+    run(recorder, 2)
+    recorder.close()
+    assert make.call_count == 20
+    assert not encoders()
+
+
+class BareTensor:
+    """Tensor enough for images and flags: nothing but ``cpu().numpy()`` and a length."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __len__(self):
+        return len(self.array)
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        return self.array
+
+
+def test_images_that_say_little_about_themselves(tmp_path):
+    writers = []
+
+    def make(*args, **kwargs):
+        writers.append(FrameCountingWriter(*args, **kwargs))
+        return writers[-1]
+
+    env = CodedColorVectorEnv([2, 3], convert=BareTensor)
+    recorder = CameraObsVideoRecorder(env, tmp_path, writer_factory=make)
+    recorder.reset()
+    for _ in range(3):
+        recorder.step(None)
+    recorder.close()
+    assert [writer.frames_written for writer in writers] == [3, 4]
 
 
 def test_a_factory_is_handed_rgb_frames_and_its_failure_is_told(tmp_path):
