@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet_gym._pybullet import pybullet_data_path
 from fleet_gym.rendering.lod import lod_chain, primitive_chain
 from fleet_gym.rendering.meshes import (
     Mesh,
@@ -19,11 +20,13 @@ from fleet_gym.rendering.meshes import (
     capsule_mesh,
     cylinder_mesh,
     load_mesh,
-    plane_mesh,
     scaled,
     sphere_mesh,
 )
 from fleet_gym.rendering.shapes import ShapeKind, VisualShape
+
+#: Texture of PyBullet's built-in plane (not a file).
+BLUER_CHECKER = "<checker of pybullet.GEOM_PLANE>"
 
 logger = logging.getLogger("fleet_gym.rendering")
 
@@ -44,7 +47,9 @@ def shape_mesh(shape: VisualShape) -> Mesh:
         return cylinder_mesh(shape.size[0], shape.size[1])
     if shape.kind == "capsule":
         return capsule_mesh(shape.size[0], shape.size[1])
-    return plane_mesh()
+    # PyBullet shows its built-in plane as this mesh, in a slightly bluer checker.
+    mesh = load_mesh(os.path.join(pybullet_data_path(), "plane100.obj"))
+    return replace(mesh, texture=BLUER_CHECKER)
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ class TextureStore:
         if not path:
             return -1
         if path not in self._index:
-            image = _read_image(path)
+            image = _bluer_checker() if path == BLUER_CHECKER else _read_image(path)
             self._index[path] = -1 if image is None else self.add_image(image)
         return self._index[path]
 
@@ -166,6 +171,14 @@ class TextureStore:
             table.append((first, image.shape[1], image.shape[0]))
             first += image.shape[0] * image.shape[1]
         return np.concatenate(texels), np.array(table, dtype=np.int64).reshape(-1, 3)
+
+
+def _bluer_checker() -> NDArray[np.uint8] | None:
+    image = _read_image(os.path.join(pybullet_data_path(), "checker_blue.png"))
+    if image is not None:
+        image = image[:, ::-1].copy()  # and with the colours of neighbouring squares exchanged
+        image[..., 2] = 255
+    return image
 
 
 def _read_image(path: str) -> NDArray[np.uint8] | None:

@@ -174,12 +174,6 @@ def box_mesh(size: tuple[float, ...]) -> Mesh:
     return mesh_from_corners(np.array(corners), uvs=np.array(uvs))
 
 
-def plane_mesh(half_size: float = 100.0) -> Mesh:
-    """A horizontal square through the origin that faces up."""
-    square = np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]], dtype=np.float64) * half_size
-    return mesh_from_corners(square[[[0, 1, 2], [0, 2, 3]]])
-
-
 def unit_directions() -> NDArray[np.float64]:
     """The 42 unit vectors PyBullet probes a rounded shape with: an icosahedron's corners and edge midpoints.
 

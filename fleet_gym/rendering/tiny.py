@@ -22,8 +22,8 @@ logger = logging.getLogger("fleet_gym.rendering")
 # Beyond every far plane one would choose, and exact in float32.
 _HIDDEN_POSITION = (0.0, 0.0, -(2.0**20))
 _UPRIGHT = (0.0, 0.0, 0.0, 1.0)
-# TinyRenderer's depth buffer where nothing was hit: the largest float32 below 1.
-_BACKGROUND_DEPTH = np.float32(0.99999994)
+#: TinyRenderer's depth buffer where nothing was hit: the largest float32 below 1.
+BACKGROUND_DEPTH = np.float32(0.99999994)
 
 
 class TinyRenderer:
@@ -173,7 +173,7 @@ class _Look:
 def metric_depth(z: NDArray[np.float32], near: float, far: float) -> NDArray[np.float64]:
     """Turns PyBullet's depth buffer (0 at near, 1 at far) into m along the view axis, `far` where nothing was hit."""
     depth = far * near / (far - (far - near) * z.astype(np.float64))
-    return np.where(z >= _BACKGROUND_DEPTH, far, depth)
+    return np.where(z >= BACKGROUND_DEPTH, far, depth)
 
 
 def _movable_joints(client: int, body: int) -> list[int]:

@@ -1,0 +1,268 @@
+"""``getCameraImage`` of a PyBullet client of one's own, drawn by the rasterizer."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleet_gym._pybullet import pybullet, pybullet_data_path
+from fleet_gym.rendering.raster import segmentation_value
+from fleet_gym.rendering.raster_core import PlacedShape, RasterCore, Target, WorldBatch, build_tables, unit_light
+from fleet_gym.rendering.shapes import RGBA, ShapeKind, UndrawableShapeError, VisualShape, as_rows
+from fleet_gym.rendering.tiny import BACKGROUND_DEPTH
+from fleet_gym.world.cameras import MAX_SIDE, quaternion_matrix
+from fleet_gym.world.state import DEFAULT_LIGHT
+
+logger = logging.getLogger("fleet_gym.rendering")
+
+CameraImage = tuple[int, int, NDArray[np.uint8], NDArray[np.float32], NDArray[np.int32]]
+# geometryType of pybullet.getVisualShapeData
+_KINDS: dict[int, ShapeKind] = {2: "sphere", 3: "box", 4: "cylinder", 5: "mesh", 6: "plane", 7: "capsule"}
+
+
+def attach(client: int = 0, *, threads: int = 1, lod: bool = True) -> AttachedCamera:
+    """Returns a stand-in for ``pybullet.getCameraImage`` on a client you have loaded yourself.
+
+    ``getCameraImage(width, height, view, projection)`` of the returned object takes the arguments and returns the
+    layout of PyBullet's, many times faster than its TinyRenderer::
+
+        camera = fleet_gym.rendering.attach(client)
+        width, height, rgba, depth, segmentation = camera.getCameraImage(320, 240, view, projection)
+
+    Bodies loaded or removed later are noticed; after ``changeVisualShape`` call `AttachedCamera.refresh`. PyBullet does
+    not tell what is in meshes made from arrays, height fields, soft bodies, capsules of MJCF files and textures set at
+    run time: with the first three, images come from TinyRenderer, with one warning; the others are drawn as
+    PyBullet describes them.
+
+    Args:
+        client: ``physicsClientId``.
+        threads: how many threads share an image.
+        lod: draw simplified meshes where the difference is below half a pixel.
+
+    Raises:
+        ValueError: there is no such client.
+    """
+    return AttachedCamera(client, threads=threads, lod=lod)
+
+
+class AttachedCamera:
+    """Draws what a PyBullet client holds; made by `attach`."""
+
+    def __init__(self, client: int, *, threads: int, lod: bool) -> None:
+        if not pybullet().isConnected(client):
+            raise ValueError(f"client: expected the id of a connected PyBullet client, got {client!r}")
+        self._client, self._threads, self._lod = client, threads, lod
+        self._core: RasterCore | None = None
+        self._bodies: tuple[int, ...] | None = None
+        self._base_inertial: list[tuple[Sequence[float], Sequence[float]]] = []
+        self._warned: set[str] = set()
+
+    def refresh(self) -> None:
+        """Reads shapes and colours again at the next image."""
+        self._bodies = None
+
+    def close(self) -> None:
+        """Frees its buffers; calling it again does nothing. The client stays as it is."""
+        if self._core is not None:
+            self._core.close()
+            self._core = None
+        self.refresh()
+
+    def getCameraImage(
+        self,
+        width: int,
+        height: int,
+        viewMatrix: Sequence[float] | None = None,
+        projectionMatrix: Sequence[float] | None = None,
+        lightDirection: Sequence[float] = DEFAULT_LIGHT[:3],
+        lightColor: Sequence[float] = DEFAULT_LIGHT[3:6],
+        shadow: int = 0,
+        lightAmbientCoeff: float = DEFAULT_LIGHT[6],
+        lightDiffuseCoeff: float = DEFAULT_LIGHT[7],
+        lightSpecularCoeff: float = DEFAULT_LIGHT[8],
+        flags: int = 0,
+        **others: Any,
+    ) -> CameraImage:
+        """Returns width, height, RGBA (H, W, 4) uint8, depth buffer (H, W) float32 and segmentation (H, W) int32.
+
+        Args:
+            width: pixels.
+            height: pixels.
+            viewMatrix: 16 numbers, as ``pybullet.computeViewMatrix`` returns them.
+            projectionMatrix: 16 numbers, as ``pybullet.computeProjectionMatrixFOV`` returns them.
+            lightDirection: towards the light.
+            lightColor: RGB.
+            shadow: 1 draws with PyBullet's renderer, which alone has these shadows.
+            lightAmbientCoeff: as in PyBullet.
+            lightDiffuseCoeff: as in PyBullet.
+            lightSpecularCoeff: as in PyBullet.
+            flags: ``ER_SEGMENTATION_MASK_OBJECT_AND_LINKINDEX`` puts links into the segmentation.
+            others: what PyBullet's function takes besides (``renderer``, ``lightDistance``, ``physicsClientId``, ...).
+
+        Raises:
+            ValueError: a size or matrix is not usable.
+        """
+        view, projection = _matrix("viewMatrix", viewMatrix), _matrix("projectionMatrix", projectionMatrix)
+        for name, side in (("width", width), ("height", height)):
+            if not 1 <= side <= MAX_SIDE:
+                raise ValueError(f"{name}: expected 1..{MAX_SIDE} pixels, got {side!r}")
+        reason = "" if not shadow else "shadow=1"
+        if abs(projection[0, 2]) > 1e-6 or abs(projection[1, 2]) > 1e-6 or projection[3, 2] != -1.0:
+            reason = "a projection matrix that is not a centred perspective"
+        reason = reason or self._update()
+        light = np.array([[*lightDirection, *lightColor, lightAmbientCoeff, lightDiffuseCoeff, lightSpecularCoeff]])
+        if reason or self._core is None:
+            return self._fall_back(reason, width, height, view, projection, light[0], shadow, flags)
+        return self._draw(self._core, width, height, view, projection, unit_light(light), flags)
+
+    def _update(self) -> str:
+        """Loads what is new in the client; returns why it cannot be drawn, or ""."""
+        p = pybullet()
+        bodies = tuple(p.getBodyUniqueId(i, physicsClientId=self._client) for i in range(p.getNumBodies(self._client)))
+        if bodies == self._bodies:
+            return "" if self._core is not None else "a shape"
+        self.close()
+        try:
+            placed = []
+            self._base_inertial, frame = [], 0
+            for body in bodies:
+                placed += _shapes_of(self._client, body, frame)
+                self._base_inertial.append(p.getDynamicsInfo(body, -1, physicsClientId=self._client)[3:5])
+                frame += 1 + p.getNumJoints(body, physicsClientId=self._client)
+            tables = build_tables([replace(shape, thing=0) for shape in placed], 1, lod=self._lod)
+        except UndrawableShapeError as error:
+            self._bodies = bodies
+            return str(error)
+        self._core = RasterCore(tables, threads=self._threads, lod=self._lod)
+        self._bodies = bodies
+        return ""
+
+    def _frames(self) -> NDArray[np.float64]:
+        p = pybullet()
+        positions, orientations = [], []
+        for body, inertial in zip(self._bodies or (), self._base_inertial, strict=True):
+            centre = p.getBasePositionAndOrientation(body, physicsClientId=self._client)
+            root = p.multiplyTransforms(*centre, *p.invertTransform(*inertial))
+            links = range(p.getNumJoints(body, physicsClientId=self._client))
+            poses = [root]
+            if len(links):
+                states = p.getLinkStates(body, links, computeForwardKinematics=True, physicsClientId=self._client)
+                poses += [link[4:6] for link in states]
+            positions += [pose[0] for pose in poses]
+            orientations += [pose[1] for pose in poses]
+        frames = np.empty((1, len(positions), 3, 4))
+        frames[0, :, :, :3] = quaternion_matrix(np.array(orientations, dtype=np.float64).reshape(-1, 4))
+        frames[0, :, :, 3] = np.array(positions, dtype=np.float64).reshape(-1, 3)
+        return frames
+
+    def _draw(
+        self,
+        core: RasterCore,
+        width: int,
+        height: int,
+        view: NDArray[np.float64],
+        projection: NDArray[np.float64],
+        light: NDArray[np.float64],
+        flags: int,
+    ) -> CameraImage:
+        p = pybullet()
+        near, far = projection[2, 3] / (projection[2, 2] - 1.0), projection[2, 3] / (projection[2, 2] + 1.0)
+        lens = np.array([projection[0, 0], projection[1, 1], width, height, near, far])
+        axes = view[:3, :3]
+        eye = -(axes * view[:3, 3:]).sum(axis=0)
+        rgb = np.empty((1, height, width, 3), dtype=np.uint8)
+        metres = np.empty((1, height, width), dtype=np.float32)
+        segmentation = np.empty((1, height, width), dtype=np.int32)
+        tables = core.tables
+        batch = WorldBatch(self._frames(), np.ones((1, 1), dtype=np.uint8), light, tables.rgba, tables.texture)
+        core.draw(Target(eye[None], axes[None], lens, rgb, metres, segmentation), batch)
+        rgba = np.full((height, width, 4), 255, dtype=np.uint8)
+        rgba[..., :3] = rgb[0]
+        if not flags & p.ER_SEGMENTATION_MASK_OBJECT_AND_LINKINDEX:
+            segmentation = np.where(segmentation >= 0, segmentation & 0xFFFFFF, segmentation).astype(np.int32)
+        return width, height, rgba, depth_buffer(metres[0], near, far), segmentation[0]
+
+    def _fall_back(
+        self,
+        reason: str,
+        width: int,
+        height: int,
+        view: NDArray[np.float64],
+        projection: NDArray[np.float64],
+        light: NDArray[np.float64],
+        shadow: int,
+        flags: int,
+    ) -> CameraImage:
+        if reason and reason not in self._warned and reason != "a shape":
+            self._warned.add(reason)
+            logger.warning("getCameraImage is drawn by PyBullet's TinyRenderer, because of %s", reason)
+        p = pybullet()
+        return p.getCameraImage(  # type: ignore[no-any-return]
+            width, height, view.T.ravel().tolist(), projection.T.ravel().tolist(), lightDirection=light[:3].tolist(),
+            lightColor=light[3:6].tolist(), shadow=shadow, lightAmbientCoeff=float(light[6]),
+            lightDiffuseCoeff=float(light[7]), lightSpecularCoeff=float(light[8]), flags=flags,
+            renderer=p.ER_TINY_RENDERER, physicsClientId=self._client,
+        )  # fmt: skip
+
+
+def depth_buffer(metres: NDArray[np.float32], near: float, far: float) -> NDArray[np.float32]:
+    """Turns m along the view axis into PyBullet's depth buffer: 0 at near, 1 at far."""
+    buffer = far / (far - near) * (1.0 - near / metres.astype(np.float64))
+    return np.asarray(np.minimum(buffer, BACKGROUND_DEPTH), dtype=np.float32)
+
+
+def _matrix(name: str, values: Sequence[float] | None) -> NDArray[np.float64]:
+    if values is None or len(values) != 16:
+        raise ValueError(f"{name}: expected 16 numbers, got {values!r}")
+    matrix: NDArray[np.float64] = np.array(values, dtype=np.float64).reshape(4, 4).T
+    if not np.isfinite(matrix).all():
+        raise ValueError(
+            f"{name}: expected finite numbers, got {values!r} (pybullet.computeViewMatrix gives NaN for a view along "
+            "its up vector: pass another one)"
+        )
+    return matrix
+
+
+def _shapes_of(client: int, body: int, first_frame: int) -> list[PlacedShape]:
+    p = pybullet()
+    name = p.getBodyInfo(body, physicsClientId=client)[1].decode(errors="replace")
+    placed = []
+    for entry in p.getVisualShapeData(body, physicsClientId=client):
+        link, geometry, dimensions, file = entry[1], entry[2], entry[3], entry[4].decode(errors="replace")
+        kind = _KINDS.get(geometry)
+        if kind is None or (kind == "mesh" and not file):
+            raise UndrawableShapeError(
+                f"shape: cannot draw geometry of type {geometry} without a file (link {link} of body {body} {name!r})"
+            )
+        local = np.column_stack([quaternion_matrix(np.array(entry[6])), np.array(entry[5])])
+        rgba: RGBA = (entry[7][0], entry[7][1], entry[7][2], entry[7][3])
+        if kind == "mesh":
+            shape = VisualShape("mesh", tuple(dimensions), _mesh_path(file), link + 1, as_rows(local), rgba)
+        else:
+            shape = VisualShape(kind, _size(kind, dimensions), "", link + 1, as_rows(local), rgba)
+        placed.append(PlacedShape(shape, first_frame + link + 1, 0, segmentation_value(body, link + 1)))
+    return placed
+
+
+def _size(kind: ShapeKind, dimensions: Sequence[float]) -> tuple[float, ...]:
+    if kind == "sphere":
+        return (dimensions[0],)
+    if kind in ("cylinder", "capsule"):
+        return (dimensions[1], dimensions[0])  # PyBullet: length, radius
+    return tuple(dimensions) if kind == "box" else ()
+
+
+def _mesh_path(file: str) -> str:
+    """PyBullet gives the name as it was passed: relative to the working folder or to a search path of the client."""
+    for candidate in (file, os.path.join(pybullet_data_path(), file)):
+        if os.path.isfile(candidate):
+            if not candidate.lower().endswith((".obj", ".stl", ".dae")):
+                raise UndrawableShapeError(f"mesh: cannot draw {file!r}")
+            return os.path.abspath(candidate)
+    raise UndrawableShapeError(f"mesh: cannot find {file!r}, which PyBullet found on a search path of its own")
