@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -133,6 +135,8 @@ def append_episode(folder: Path, row: Mapping[str, Any]) -> None:
     line = json.dumps(row, default=_plain).encode() + b"\n"
     descriptor = os.open(folder / EPISODE_LOG, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
+        with contextlib.suppress(OSError):  # a file system without locks: rows stay whole, a blank line may appear
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             line = b"\n" + line  # a writer was killed in the middle of its row

@@ -83,6 +83,7 @@ def test_many_streams_on_several_workers(tmp_path):
     assert len(pids) == 2
     assert len(os.listdir("/proc/self/fd")) - before <= 4 * 2 + 8
     assert all(os.getsid(pid) == pid for pid in pids)
+    assert all(psutil.Process(pid).num_fds() <= 8 for pid in pids)  # however many streams
     recorder.close()
     expected = {(env, camera, 0): list(range(n + 1)) for env, n in enumerate([4, 2, 3, 4, 2]) for camera in cameras}
     expected |= {(env, camera, 1): [0, 1, 2] for env in (1, 4) for camera in cameras}
