@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym._pybullet import pybullet, pybullet_data_path
-from fleet_gym.rendering.raster import segmentation_value
 from fleet_gym.rendering.raster_core import PlacedShape, RasterCore, Target, WorldBatch, build_tables, unit_light
+from fleet_gym.rendering.scene_batch import segmentation_value
 from fleet_gym.rendering.shapes import RGBA, ShapeKind, UndrawableShapeError, VisualShape, as_rows
 from fleet_gym.rendering.tiny import BACKGROUND_DEPTH
 from fleet_gym.world.cameras import MAX_SIDE, quaternion_matrix

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,48 +9,11 @@ import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 from numpy.typing import NDArray
 
-from fleet_gym._pybullet import pybullet_data_path
-from fleet_gym.rendering.raster_core import PlacedShape, RasterCore, Target, WorldBatch, build_tables, unit_light
-from fleet_gym.rendering.shapes import VisualShape, as_rows, urdf_shapes
-from fleet_gym.rendering.views import CameraView, camera_views, check_finite, check_worlds
-from fleet_gym.world.cameras import Camera, projection_matrix, quaternion_matrix
-from fleet_gym.world.forward_kinematics import FleetKinematics, Frames
-from fleet_gym.world.scene import GROUND_BODY, BodySpec, Scene
+from fleet_gym.rendering.raster_core import RasterCore
+from fleet_gym.rendering.scene_batch import SceneBatcher
+from fleet_gym.world.cameras import Camera
+from fleet_gym.world.scene import Scene
 from fleet_gym.world.state import FleetState
-
-
-def segmentation_value(body: int, link: int) -> int:
-    """PyBullet's ``body + ((link + 1) << 24)``, for link index `link` counted from the root as 0."""
-    return body + (link << 24)
-
-
-def scene_shapes(scene: Scene, kinematics: FleetKinematics) -> list[PlacedShape]:
-    """Returns the shapes of a scene: ground, robots, bodies; frames in the same order."""
-    ground = urdf_shapes(os.path.join(pybullet_data_path(), "plane.urdf"))
-    placed = [PlacedShape(shape, 0, 0, segmentation_value(GROUND_BODY, shape.link)) for shape in ground]
-    for robot, model in enumerate(scene.robots):
-        body = scene.robot_segmentation_id(robot)
-        first = 1 + int(kinematics.offsets[robot])
-        placed += [
-            PlacedShape(shape, first + shape.link, 1 + robot, segmentation_value(body, shape.link))
-            for shape in urdf_shapes(model.urdf)
-        ]
-    for index, body_spec in enumerate(scene.bodies):
-        body = scene.body_segmentation_id(index)
-        frame = 1 + kinematics.num_frames + index
-        placed.append(PlacedShape(body_shape(body_spec), frame, 1 + scene.num_robots + index, body))
-    return placed
-
-
-def body_shape(body: BodySpec) -> VisualShape:
-    """Returns the drawn form of an obstacle, free body or marker."""
-    size = body.shape.size
-    local = as_rows(np.eye(3, 4))
-    if body.shape.kind == "box":
-        return VisualShape("box", size, "", 0, local, body.color)
-    if body.shape.kind == "cylinder":
-        return VisualShape("cylinder", (size[0], size[2]), "", 0, local, body.color)
-    return VisualShape("sphere", (size[0],), "", 0, local, body.color)
 
 
 class RasterRenderer:
@@ -73,11 +35,8 @@ class RasterRenderer:
         self, scene: Scene, *, threads: int = 1, lod: bool = True, supersample: int = 1, shadows: bool = False
     ) -> None:
         self._scene = scene
-        self._kinematics = FleetKinematics(scene.robots)
-        placed = scene_shapes(scene, self._kinematics)
-        things = 1 + scene.num_robots + scene.num_bodies
-        tables = build_tables(placed, things, lod=lod, extra_textures=scene.textures)
-        self._core = RasterCore(tables, threads=threads, lod=lod, supersample=supersample)
+        self._batcher = SceneBatcher(scene, lod=lod)
+        self._core = RasterCore(self._batcher.tables, threads=threads, lod=lod, supersample=supersample)
         self._shadows = shadows
         self._closed = False
 
@@ -97,67 +56,20 @@ class RasterRenderer:
         """
         if self._closed:
             raise ClosedEnvironmentError("RasterRenderer.render was called after close()")
-        indices = check_worlds(worlds, state.num_envs)
-        check_finite(state, indices)
-        links = self._kinematics.frames(state, indices)
-        views = camera_views(self._scene, state, indices, links, cameras, out)
-        if not len(indices):
+        batch, targets = self._batcher.prepare(state, worlds, cameras, out)
+        if not len(batch.frames):
             return
-        batch = self._batch(state, indices, links)
         if not self._shadows:
-            for view in views:
-                self._core.draw(target_of(view), batch)
+            for target in targets:
+                self._core.draw(target, batch)
             return
         from fleet_gym.rendering.shadows import ShadowMaps
 
         maps = ShadowMaps(self._core, batch, self._scene.arena_size)
-        for view in views:
-            maps.draw(target_of(view))
+        for target in targets:
+            maps.draw(target)
 
     def close(self) -> None:
         """Frees its buffers and threads; calling it again does nothing."""
         self._closed = True
         self._core.close()
-
-    def _batch(self, state: FleetState, indices: NDArray[np.int64], links: Frames) -> WorldBatch:
-        scene, num_links = self._scene, self._kinematics.num_frames
-        frames = np.empty((len(indices), 1 + num_links + scene.num_bodies, 3, 4))
-        frames[:, 0] = np.eye(3, 4)
-        frames[:, 1 : 1 + num_links] = links.transforms
-        if scene.num_bodies:
-            bodies = frames[:, 1 + num_links :]
-            bodies[..., :3] = quaternion_matrix(state.body_orientation[indices])
-            bodies[..., 3] = state.body_position[indices]
-        visible = state.visible[indices]
-        visible[:, 1 : 1 + scene.num_robots] &= state.active[indices]
-        visible[:, 1 + scene.num_robots :] &= state.body_active[indices]
-        tables = self._core.tables
-        color, texture = state.color[indices], state.texture[indices]
-        light = unit_light(state.light[indices])
-        rgba = tables.rgba if (color == 1.0).all() else tables.rgba * color[:, tables.thing]
-        return WorldBatch(
-            frames,
-            visible.astype(np.uint8),
-            light[:1] if (light == light[0]).all() else light,
-            rgba,
-            tables.texture if (texture < 0).all() else self._textures(texture),
-        )
-
-    def _textures(self, chosen: NDArray[np.int32]) -> NDArray[np.int32]:
-        tables = self._core.tables
-        if chosen.max() >= len(tables.extra_textures):
-            raise ValueError(
-                f"state.texture: expected -1 or an index into the scene's {len(tables.extra_textures)} textures, "
-                f"got {chosen.max()}"
-            )
-        numbers = np.array([*tables.extra_textures, -1], dtype=np.int32)  # index -1 is not used, but must exist
-        of_shape = chosen[:, tables.thing]
-        return np.where(of_shape >= 0, numbers[of_shape], tables.texture).astype(np.int32)
-
-
-def target_of(view: CameraView) -> Target:
-    """Returns what the kernel needs to know of a camera."""
-    camera = view.camera
-    projection = projection_matrix(camera)
-    lens = np.array([projection[0, 0], projection[1, 1], camera.width, camera.height, camera.near, camera.far])
-    return Target(view.eye, view.axes, lens, view.rgb, view.depth, view.segmentation)
