@@ -196,20 +196,16 @@ def stop_pair(
     j: int,
     t: float,
     keep_old_pose: bool,
-) -> bool:
-    """Ends the motion, at t, of those of robots i and j that close the gap between them. True if that was news."""
+) -> None:
+    """Ends the motion, at t, of those of robots i and j that close the gap between them."""
     ti, tj = min(t, stop[i]), min(t, stop[j])
     nx = position[j, 0] + tj * displacement[j, 0] - position[i, 0] - ti * displacement[i, 0]
     ny = position[j, 1] + tj * displacement[j, 1] - position[i, 1] - ti * displacement[i, 1]
     to = 0.0 if keep_old_pose else t
-    changed = False
     if t < stop[i] and displacement[i, 0] * nx + displacement[i, 1] * ny > 0.0:
         stop[i] = to
-        changed = True
     if t < stop[j] and displacement[j, 0] * nx + displacement[j, 1] * ny < 0.0:
         stop[j] = to
-        changed = True
-    return changed
 
 
 @compiled_like_numpy
@@ -302,12 +298,18 @@ def sweep_world(
         stop[i] = 1.0
     for n in range(count):
         touching[n] = False
+    if count == 0:
+        return
+    # The refinement in which each robot's stop last changed: a pair of two unchanged ones has nothing new to say.
+    changed_in = np.zeros(num_robots, dtype=np.int64)
     changed = True
     refinement = 0
     while changed:
         changed = False
         keep_old_pose = refinement >= MAX_REFINEMENTS
         for n in range(num_pairs, count):
+            if changed_in[candidates[n, 0]] < refinement - 1:
+                continue
             i, obstacle = candidates[n, 0], obstacles[candidates[n, 1] - num_robots]
             t = obstacle_entry(
                 position[i, 0],
@@ -323,16 +325,24 @@ def sweep_world(
             touching[n] = True
             if respond and t < stop[i]:
                 stop[i] = 0.0 if keep_old_pose else t
+                changed_in[i] = refinement
                 changed = True
         for n in range(num_pairs):
             i, j = candidates[n, 0], candidates[n, 1]
+            if max(changed_in[i], changed_in[j]) < refinement - 1:
+                continue
             distance = radius[i] + radius[j] + margin[i] + margin[j] + SKIN
             t = pair_entry(position, displacement, stop, i, j, distance)
             if t == NO_CONTACT:
                 continue
             touching[n] = True
-            if respond and stop_pair(position, displacement, stop, i, j, t, keep_old_pose):
-                changed = True
+            if respond:
+                before_i, before_j = stop[i], stop[j]
+                stop_pair(position, displacement, stop, i, j, t, keep_old_pose)
+                if stop[i] != before_i:
+                    changed_in[i], changed = refinement, True
+                if stop[j] != before_j:
+                    changed_in[j], changed = refinement, True
         refinement += 1
     mark_touching(
         position, displacement, stop, radius, obstacles, obstacle_margin, candidates, num_pairs, count, touching

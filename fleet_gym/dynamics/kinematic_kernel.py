@@ -28,56 +28,29 @@ PARAMETERS = tuple(range(11))
 ) = PARAMETERS
 
 
+# Scalars in, scalars out: a view of an array costs numba more than the arithmetic done with it.
 @compiled_inner
-def _limit_twist(
-    command: NDArray[np.float64], parameters: NDArray[np.float64], dt: float, twist: NDArray[np.float64]
-) -> None:
-    """Moves a robot's last twist towards its command, at most as far as its acceleration limits allow in `dt`."""
-    drive = parameters[DRIVE]
-    vx, vy, turn = command[0], 0.0, command[1]
-    if drive == OMNIDIRECTIONAL:
-        vy, turn = command[1], command[2]
-    change_x, change_y = vx - twist[0], vy - twist[1]
+def _limit_velocity(vx: float, vy: float, last_x: float, last_y: float, limit: float) -> tuple[float, float]:
+    """Moves a velocity towards its command, by at most `limit`."""
+    change_x, change_y = vx - last_x, vy - last_y
     change = np.sqrt(change_x * change_x + change_y * change_y)
-    limit = parameters[ACCELERATION] * dt
     if change > limit:
-        twist[0] += change_x * (limit / change)
-        twist[1] += change_y * (limit / change)
-    else:
-        twist[0], twist[1] = vx, vy
-    limit = parameters[TURN_ACCELERATION] * dt
-    twist[2] = min(max(turn, twist[2] - limit), twist[2] + limit)
+        return last_x + change_x * (limit / change), last_y + change_y * (limit / change)
+    return vx, vy
 
 
 @compiled_inner
-def _turn_rate(twist: NDArray[np.float64], parameters: NDArray[np.float64]) -> float:
-    if parameters[DRIVE] == ACKERMANN:  # bicycle model about the rear axle
-        return float(twist[0] * np.tan(twist[2]) / parameters[WHEELBASE])
-    return float(twist[2])
-
-
-@compiled_inner
-def _heading(orientation: NDArray[np.float64], parameters: NDArray[np.float64]) -> tuple[float, float]:
+def _heading(z: float, w: float, forward_cos: float, forward_sin: float) -> tuple[float, float]:
     """Cosine and sine of the driving direction of a robot that stands upright."""
-    z, w = orientation[2], orientation[3]
     cos, sin = w * w - z * z, 2.0 * w * z
-    forward_cos, forward_sin = parameters[FORWARD_COS], parameters[FORWARD_SIN]
     return cos * forward_cos - sin * forward_sin, sin * forward_cos + cos * forward_sin
 
 
 @compiled_inner
 def _wanted_motion(
-    twist: NDArray[np.float64],
-    omega: float,
-    half_cos: float,
-    half_sin: float,
-    heading_cos: float,
-    heading_sin: float,
-    axle_offset: float,
-    dt: float,
-    displacement: NDArray[np.float64],
-) -> float:
-    """Writes the displacement of the root link's origin under a constant twist and returns its arc's sagitta, m.
+    vx: float, vy: float, omega: float, half_cos: float, half_sin: float, axle_offset: float, dt: float
+) -> tuple[float, float, float]:
+    """Displacement of the root link's origin under a constant twist, in the body frame, and its arc's sagitta, m.
 
     The drive's centre moves by the integral of the rotating velocity; the origin lies `axle_offset` behind it.
     `half_cos` and `half_sin` are those of half the angle the robot turns by; sin(a) = 2 sin(a/2) cos(a/2) and
@@ -89,20 +62,16 @@ def _wanted_motion(
         along, across = dt, angle * dt / 2
     else:
         along, across = sine / omega, versine / omega
-    x = twist[0] * along - twist[1] * across
-    y = twist[0] * across + twist[1] * along
     # offset * (h(heading) - h(heading + angle)) in the body frame at the start of the step
-    x += axle_offset * versine
-    y -= axle_offset * sine
-    displacement[0] = heading_cos * x - heading_sin * y
-    displacement[1] = heading_sin * x + heading_cos * y
+    x = vx * along - vy * across + axle_offset * versine
+    y = vx * across + vy * along - axle_offset * sine
     if abs(omega) < 1e-9:
-        return 0.0
-    speed_y = twist[1] - axle_offset * omega
-    turn_radius = np.sqrt(twist[0] * twist[0] + speed_y * speed_y) / abs(omega)
+        return x, y, 0.0
+    speed_y = vy - axle_offset * omega
+    turn_radius = np.sqrt(vx * vx + speed_y * speed_y) / abs(omega)
     if abs(angle) >= 2 * np.pi:
-        return float(2 * turn_radius)
-    return float(turn_radius * (half_sin * half_sin / (1 + half_cos) if half_cos > 0 else 1 - half_cos))
+        return x, y, 2 * turn_radius
+    return x, y, turn_radius * (half_sin * half_sin / (1 + half_cos) if half_cos > 0 else 1 - half_cos)
 
 
 @compiled_like_numpy
@@ -189,21 +158,26 @@ def step_worlds(
                 omega[r], sagitta[r] = moves[e, r, RATE], moves[e, r, SAGITTA]
                 twists[e, r, 0], twists[e, r, 1], twists[e, r, 2] = moves[e, r, VX], moves[e, r, VY], moves[e, r, RATE]
             else:
-                _limit_twist(commands[e, r], parameters[r], dt, twists[e, r])
-                omega[r] = _turn_rate(twists[e, r], parameters[r])
-                half_cos[r], half_sin[r] = np.cos(omega[r] * dt / 2), np.sin(omega[r] * dt / 2)
-                heading_cos, heading_sin = _heading(orientation[e, r], parameters[r])
-                sagitta[r] = _wanted_motion(
-                    twists[e, r],
-                    omega[r],
-                    half_cos[r],
-                    half_sin[r],
-                    heading_cos,
-                    heading_sin,
-                    parameters[r, AXLE_OFFSET],
-                    dt,
-                    displacement[r],
+                vy, turn = 0.0, commands[e, r, 1]
+                if parameters[r, DRIVE] == OMNIDIRECTIONAL:
+                    vy, turn = commands[e, r, 1], commands[e, r, 2]
+                vx, vy = _limit_velocity(
+                    commands[e, r, 0], vy, twists[e, r, 0], twists[e, r, 1], parameters[r, ACCELERATION] * dt
                 )
+                limit = parameters[r, TURN_ACCELERATION] * dt
+                turn = min(max(turn, twists[e, r, 2] - limit), twists[e, r, 2] + limit)
+                twists[e, r, 0], twists[e, r, 1], twists[e, r, 2] = vx, vy, turn
+                omega[r] = turn
+                if parameters[r, DRIVE] == ACKERMANN:  # bicycle model about the rear axle
+                    omega[r] = vx * np.tan(turn) / parameters[r, WHEELBASE]
+                half_cos[r], half_sin[r] = np.cos(omega[r] * dt / 2), np.sin(omega[r] * dt / 2)
+                x, y, sagitta[r] = _wanted_motion(
+                    vx, vy, omega[r], half_cos[r], half_sin[r], parameters[r, AXLE_OFFSET], dt
+                )
+                cos, sin = _heading(
+                    orientation[e, r, 2], orientation[e, r, 3], parameters[r, FORWARD_COS], parameters[r, FORWARD_SIN]
+                )
+                displacement[r, 0], displacement[r, 1] = cos * x - sin * y, sin * x + cos * y
             length = np.sqrt(displacement[r, 0] ** 2 + displacement[r, 1] ** 2)
             reach[r] = radius[r] + sagitta[r] + length + 2 * SKIN
         candidates, num_pairs, count = find_candidates(
@@ -233,8 +207,17 @@ def step_worlds(
                     twists[e, r, 0] = twists[e, r, 1] = 0.0
                 position[e, r, 0] = plane[r, 0] + stop[r] * displacement[r, 0]
                 position[e, r, 1] = plane[r, 1] + stop[r] * displacement[r, 1]
-                _turn(orientation[e, r], half_cos[r], half_sin[r])
-                _set_velocity(twists[e, r], omega[r], orientation[e, r], parameters[r], stopped, linear_velocity[e, r])
+                z = orientation[e, r, 2] * half_cos[r] + orientation[e, r, 3] * half_sin[r]
+                w = orientation[e, r, 3] * half_cos[r] - orientation[e, r, 2] * half_sin[r]
+                norm = 1.0 / np.sqrt(z * z + w * w)
+                z, w = z * norm, w * norm
+                orientation[e, r, 0] = orientation[e, r, 1] = 0.0
+                orientation[e, r, 2], orientation[e, r, 3] = z, w
+                linear_velocity[e, r, 0] = linear_velocity[e, r, 1] = linear_velocity[e, r, 2] = 0.0
+                if not stopped:
+                    vx, vy = twists[e, r, 0], twists[e, r, 1] - parameters[r, AXLE_OFFSET] * omega[r]
+                    cos, sin = _heading(z, w, parameters[r, FORWARD_COS], parameters[r, FORWARD_SIN])
+                    linear_velocity[e, r, 0], linear_velocity[e, r, 1] = cos * vx - sin * vy, sin * vx + cos * vy
                 angular_velocity[e, r, 2] = omega[r]
         new_partners, used, collision_starts[e] = _update_contacts(
             candidates,
@@ -248,35 +231,6 @@ def step_worlds(
             used,
         )
     return new_partners[: max(used, 1)]
-
-
-@compiled_inner
-def _turn(orientation: NDArray[np.float64], half_cos: float, half_sin: float) -> None:
-    """Turns an upright robot about +z and keeps its quaternion at unit length."""
-    z = orientation[2] * half_cos + orientation[3] * half_sin
-    w = orientation[3] * half_cos - orientation[2] * half_sin
-    norm = np.sqrt(z * z + w * w)
-    orientation[0] = orientation[1] = 0.0
-    orientation[2], orientation[3] = z / norm, w / norm
-
-
-@compiled_inner
-def _set_velocity(
-    twist: NDArray[np.float64],
-    omega: float,
-    orientation: NDArray[np.float64],
-    parameters: NDArray[np.float64],
-    stopped: bool,
-    velocity: NDArray[np.float64],
-) -> None:
-    if stopped:
-        velocity[0] = velocity[1] = velocity[2] = 0.0
-        return
-    vx, vy = twist[0], twist[1] - parameters[AXLE_OFFSET] * omega
-    cos, sin = _heading(orientation, parameters)
-    velocity[0] = cos * vx - sin * vy
-    velocity[1] = sin * vx + cos * vy
-    velocity[2] = 0.0
 
 
 @compiled_inner

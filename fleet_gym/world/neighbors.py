@@ -43,7 +43,7 @@ def build_grid(
     for m in range(position.shape[0]):
         cell_of[m] = -1
         x, y = position[m, 0], position[m, 1]
-        if active[m] and np.isfinite(x + y):
+        if active[m] and abs(x + y) < np.inf:
             cell_of[m] = 0
             count += 1
             low_x, high_x = min(low_x, x), max(high_x, x)
@@ -224,7 +224,7 @@ def append_pair(pairs: NDArray[np.int64], count: int, i: int, j: int) -> NDArray
 def candidate_pairs(
     position: NDArray[np.float64], reach: NDArray[np.float64], active: NDArray[np.bool_], pairs: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], int]:
-    """Lists the pairs of active robots of one world whose discs of radius `reach` overlap, by their first robot.
+    """Lists the pairs of active robots of one world whose discs of radius `reach` overlap.
 
     Args:
         position: (R, 2) m.
@@ -233,7 +233,7 @@ def candidate_pairs(
         pairs: (>= 1, 2), overwritten.
 
     Returns:
-        `pairs` or a longer array, and the number of rows in use; i < j in each, i never falls.
+        `pairs` or a longer array, and the number of rows in use; i < j in each.
     """
     num_robots = position.shape[0]
     if num_robots >= GRID_FROM:
@@ -266,23 +266,27 @@ def _candidate_pairs_in_grid(
     start = np.empty(num_robots + 2, dtype=np.int64)
     build_grid(position, active, 2 * widest, header, cell_of, start, order)
     columns, rows = int(header[_COLUMNS]), int(header[_ROWS])
+    # In the order of cells: whoever is near is near in memory, too.
+    x, y, reaches = np.empty(num_robots), np.empty(num_robots), np.empty(num_robots)
+    for n in range(start[columns * rows]):
+        i = order[n]
+        x[n], y[n], reaches[n] = position[i, 0], position[i, 1], reach[i]
     count = 0
-    for i in range(num_robots):
-        if cell_of[i] < 0:
-            continue
-        row = cell_of[i] // columns
-        column = cell_of[i] - row * columns
-        for r in range(max(row - 1, 0), min(row + 2, rows)):
-            # The cells of a row lie side by side, and so do their points.
-            first = start[r * columns + max(column - 1, 0)]
-            last = start[r * columns + min(column + 1, columns - 1) + 1]
-            for n in range(first, last):
-                j = order[n]
-                if j > i:
-                    dx = position[j, 0] - position[i, 0]
-                    dy = position[j, 1] - position[i, 1]
-                    span = reach[i] + reach[j]
-                    if dx * dx + dy * dy <= span * span:
-                        pairs = append_pair(pairs, count, i, j)
-                        count += 1
+    for row in range(rows):
+        for column in range(columns):
+            cell = row * columns + column
+            left, right = cell - min(column, 1), cell + min(columns - 1 - column, 1)
+            # The cells of a row lie side by side, and so do their points: half of the nine cells are two stretches.
+            end = start[right + 1]
+            above, above_end = 0, 0
+            if row + 1 < rows:
+                above, above_end = start[left + columns], start[right + columns + 1]
+            for n in range(start[cell], start[cell + 1]):
+                for first, last in ((n + 1, end), (above, above_end)):
+                    for m in range(first, last):
+                        dx, dy, span = x[m] - x[n], y[m] - y[n], reaches[n] + reaches[m]
+                        if dx * dx + dy * dy <= span * span:
+                            i, j = order[n], order[m]
+                            pairs = append_pair(pairs, count, min(i, j), max(i, j))
+                            count += 1
     return pairs, count
