@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from types import ModuleType
+from typing import NoReturn
 
 logger = logging.getLogger("fleet_gym.pybullet")
 
@@ -119,6 +120,10 @@ class DirectClient:
             raise RuntimeError("pybullet.connect(DIRECT) failed: a process holds at most 1024 clients")
         p.setAdditionalSearchPath(pybullet_data_path(), physicsClientId=self.id)
         self._finalizer = weakref.finalize(self, _disconnect, self.id, os.getpid())
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        # Two owners of one client would step the same world.
+        raise TypeError("a physics client can be neither copied nor pickled; make a new environment instead")
 
     def close(self) -> None:
         """Disconnects; calling it again does nothing."""

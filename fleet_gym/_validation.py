@@ -36,18 +36,24 @@ def non_negative_int(name: str, value: Any) -> int:
     return int(value)
 
 
-def finite_float(name: str, value: Any, *, minimum: float = -math.inf, exclusive: bool = False) -> float:
-    """Returns `value` as float if it is a finite number, at least (or, if `exclusive`, above) `minimum`.
+def finite_float(
+    name: str, value: Any, *, minimum: float = -math.inf, maximum: float = math.inf, exclusive: bool = False
+) -> float:
+    """Returns `value` as float if it is a finite number from `minimum` (above it, if `exclusive`) to `maximum`.
 
     Raises:
         TypeError: for anything but a real number (bool included).
-        ValueError: when it is NaN, infinite or too small.
+        ValueError: when it is NaN, infinite or out of range.
     """
     bound = "" if minimum == -math.inf else f" {'>' if exclusive else '>='} {minimum:g}"
+    bound += "" if maximum == math.inf else f"{' and' if bound else ''} <= {maximum:g}"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}: expected a finite number{bound}, got {value!r}")
-    number = float(value)
-    if not math.isfinite(number) or number < minimum or (exclusive and number == minimum):
+    try:
+        number = float(value)
+    except OverflowError:  # an int that no float can hold
+        number = math.inf
+    if not math.isfinite(number) or not minimum <= number <= maximum or (exclusive and number == minimum):
         raise ValueError(f"{name}: expected a finite number{bound}, got {value!r}")
     return number
 

@@ -67,7 +67,9 @@ def expand_seed(seed: int | Sequence[int | None] | None, num_envs: int) -> list[
     """
     if seed is None:
         return [None] * num_envs
-    if isinstance(seed, (list, tuple, np.ndarray)):
+    if isinstance(seed, np.ndarray):
+        seed = seed.tolist()
+    if isinstance(seed, Sequence) and not isinstance(seed, str):
         if len(seed) != num_envs:
             raise ValueError(f"seed: expected one seed per world, {num_envs}, got a list of {len(seed)}")
         return [None if entry is None else _checked_seed(entry, 0) for entry in seed]

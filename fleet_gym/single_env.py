@@ -6,9 +6,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
+from fleet_gym.vector_arguments import action_array
 from fleet_gym.vector_env import FleetVectorEnv
 
 
@@ -16,7 +18,8 @@ class FleetEnv(gym.Env[dict[str, Any], NDArray[Any]]):
     """`FleetVectorEnv` with one world, seen without its world axis: the same numbers to the last bit.
 
     Args:
-        max_episode_steps: None: the env never truncates; under ``gym.make`` the TimeLimit wrapper does.
+        max_episode_steps: None: the env never truncates; under ``gym.make`` the TimeLimit wrapper does, of which the
+            env knows nothing: cameras with ``render_every`` above 1 may then repeat an image in the last step.
         render_mode: None or ``"rgb_array"``.
         **kwargs: as `FleetVectorEnv`, without `num_envs` and `autoreset_mode`.
     """
@@ -34,6 +37,7 @@ class FleetEnv(gym.Env[dict[str, Any], NDArray[Any]]):
             autoreset_mode=AutoresetMode.DISABLED,
             **kwargs,
         )
+        self._over = False
         self.render_mode = self._fleet.render_mode
         self.metadata = {key: self._fleet.metadata[key] for key in ("render_modes", "render_fps")}
         self.observation_space = self._fleet.single_observation_space
@@ -44,13 +48,18 @@ class FleetEnv(gym.Env[dict[str, Any], NDArray[Any]]):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Starts a new episode; see `FleetVectorEnv.reset`. `options` are not used."""
         observation, infos = self._fleet.reset(seed=seed)
+        self._over = False
         self._np_random, self._np_random_seed = self._fleet.np_random[0], self._fleet.np_random_seed[0]
         return _first(observation), _first_info(infos)
 
     def step(self, action: ArrayLike) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Advances the world by one control step; `action` is (R, A). See `FleetVectorEnv.step`."""
-        array = np.asarray(action)
+        # Checked here in terms of this class; the vector env inside would speak of worlds and masks.
+        array = action_array("action", action, self.action_space.shape, "robots, channels")
+        if self._over:
+            raise ResetNeeded("step: expected reset() after the episode has ended")
         observation, reward, terminated, truncated, infos = self._fleet.step(array[None])
+        self._over = bool(terminated[0] | truncated[0])
         return _first(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first_info(infos)
 
     def render(self) -> NDArray[np.uint8] | None:

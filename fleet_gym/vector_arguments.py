@@ -9,7 +9,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
-from fleet_gym._validation import non_negative_int
+from fleet_gym._validation import non_negative_int, one_of
+from fleet_gym.world.scene import Scene
+from fleet_gym.world.state import WorldSample
 
 
 def parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
@@ -29,6 +31,24 @@ def parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
     raise ValueError(f"autoreset_mode: expected an AutoresetMode or one of {values}, got {mode!r}")
 
 
+def action_array(name: str, actions: ArrayLike, shape: tuple[int, ...] | None, axes: str) -> NDArray[Any]:
+    """Returns actions as an array of real numbers of the given shape.
+
+    Raises:
+        TypeError: for anything but real numbers.
+        ValueError: for another shape.
+    """
+    try:
+        array = np.asarray(actions)
+    except ValueError as error:  # nested lists of different lengths
+        raise ValueError(f"{name}: expected shape {shape} ({axes}), got {type(actions).__name__}: {error}") from None
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{name}: expected real numbers of shape {shape} ({axes}), got dtype {array.dtype}")
+    if array.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape} ({axes}), got {array.shape}")
+    return array
+
+
 def checked_actions(
     actions: ArrayLike, shape: tuple[int, ...] | None, *, ignored: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
@@ -43,29 +63,30 @@ def checked_actions(
         TypeError: for anything but real numbers.
         ValueError: for another shape, NaN or infinity, naming world and robot.
     """
-    array = np.asarray(actions)
-    if array.dtype.kind not in "iuf":
-        raise TypeError(f"actions: expected real numbers of shape {shape}, got dtype {array.dtype}")
-    if array.shape != shape:
-        raise ValueError(f"actions: expected shape {shape} (worlds, robots, channels), got {array.shape}")
-    checked = array.astype(np.float64)
-    checked[ignored] = 0.0
-    if not np.isfinite(checked).all():
-        world, robot, channel = np.argwhere(~np.isfinite(checked))[0]
+    array = action_array("actions", actions, shape, "worlds, robots, channels")
+    finite = np.isfinite(array)
+    finite[ignored] = True
+    if not finite.all():
+        world, robot, channel = np.argwhere(~finite)[0]
         raise ValueError(
-            f"actions: expected finite numbers, got {checked[world, robot, channel]} "
+            f"actions: expected finite numbers, got {array[world, robot, channel]} "
             f"for world {world}, robot {robot}, channel {channel}"
         )
-    return np.clip(checked, -1.0, 1.0, out=checked)
+    # Clipped first: a longdouble may not fit into float64.
+    checked: NDArray[np.float64] = np.clip(array, -1, 1).astype(np.float64)
+    checked[ignored] = 0.0
+    return checked
 
 
 def checked_reset_mask(options: Mapping[str, Any] | None, num_envs: int) -> NDArray[np.bool_]:
     """Returns a copy of ``options["reset_mask"]``, or an all-True mask without one.
 
     Raises:
-        TypeError: for a mask that is not a NumPy bool array.
+        TypeError: for options that are no mapping, or a mask that is not a NumPy bool array.
         ValueError: for another shape or no True.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"options: expected a mapping or None, got {options!r}")
     if options is None or "reset_mask" not in options:
         return np.ones(num_envs, dtype=np.bool_)
     mask = options["reset_mask"]
@@ -80,17 +101,66 @@ def checked_reset_mask(options: Mapping[str, Any] | None, num_envs: int) -> NDAr
     return np.array(mask, dtype=np.bool_)
 
 
+def checked_world(name: str, index: int, num_envs: int) -> int:
+    """Returns a world index.
+
+    Raises:
+        TypeError: for anything but an int.
+        ValueError: outside 0..num_envs-1.
+    """
+    world = non_negative_int(name, index)
+    if world >= num_envs:
+        raise ValueError(f"{name}: expected worlds in 0..{num_envs - 1}, got {world}")
+    return world
+
+
 def checked_worlds(env_indices: Sequence[int] | None, num_envs: int) -> NDArray[np.intp]:
     """Returns world indices as an array; None means all.
 
     Raises:
-        TypeError: for an index that is not an int.
-        ValueError: for one outside 0..num_envs-1.
+        TypeError: for anything but a sequence of ints.
+        ValueError: for an index outside 0..num_envs-1.
     """
     if env_indices is None:
         return np.arange(num_envs)
-    worlds = [non_negative_int("env_indices", index) for index in env_indices]
-    for world in worlds:
-        if world >= num_envs:
-            raise ValueError(f"env_indices: expected worlds in 0..{num_envs - 1}, got {world}")
-    return np.array(worlds, dtype=np.intp)
+    if not isinstance(env_indices, (Sequence, np.ndarray)) or np.ndim(env_indices) != 1:
+        raise TypeError(f"env_indices: expected a sequence of ints or None, got {env_indices!r}")
+    return np.array([checked_world("env_indices", index, num_envs) for index in env_indices], dtype=np.intp)
+
+
+def checked_names(name: str, chosen: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """Returns the chosen names; None means all.
+
+    Raises:
+        TypeError: for anything but a sequence of names.
+        ValueError: for an unknown name.
+    """
+    if chosen is None:
+        return list(known)
+    if isinstance(chosen, str) or not isinstance(chosen, Sequence):
+        raise TypeError(f"{name}: expected a sequence of names or None, got {chosen!r}")
+    return [one_of(name, entry, known) for entry in chosen]
+
+
+def checked_sample(sample: WorldSample, num_worlds: int, scene: Scene) -> WorldSample:
+    """Returns a task's sample if its arrays have the right shapes and finite values.
+
+    Raises:
+        ValueError: naming the array.
+    """
+    n, robots, bodies = num_worlds, scene.num_robots, scene.num_bodies
+    expected = {
+        "position": (n, robots, 3),
+        "orientation": (n, robots, 4),
+        "active": (n, robots),
+        "body_position": (n, bodies, 3),
+        "body_orientation": (n, bodies, 4),
+        "body_active": (n, bodies),
+    }
+    for name, shape in expected.items():
+        array = np.asarray(getattr(sample, name))
+        if array.shape != shape:
+            raise ValueError(f"task.sample: expected {name} of shape {shape}, got {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"task.sample: expected finite values of {name}, got {array[~np.isfinite(array)][0]}")
+    return sample

@@ -14,14 +14,22 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from fleet_gym._validation import finite_float, one_of, positive_int
+from fleet_gym._validation import finite_float, non_negative_int, one_of, positive_int
 from fleet_gym.camera_frames import CameraFrames, Images, allocate_images, camera_space, rows_of
 from fleet_gym.engine import Engine, FrameRequest, Placement
 from fleet_gym.episode_seeds import EpisodeSeeds, expand_seed
 from fleet_gym.profiling.phases import phase
 from fleet_gym.tasks import make_task
 from fleet_gym.tasks.base import Task
-from fleet_gym.vector_arguments import checked_actions, checked_reset_mask, checked_worlds, parse_autoreset_mode
+from fleet_gym.vector_arguments import (
+    checked_actions,
+    checked_names,
+    checked_reset_mask,
+    checked_sample,
+    checked_world,
+    checked_worlds,
+    parse_autoreset_mode,
+)
 from fleet_gym.world.cameras import Camera, cameras_from_specs, validate_cameras
 from fleet_gym.world.robots import RobotModel, robot_models
 from fleet_gym.world.scene import Scene, SceneBuilder
@@ -31,6 +39,8 @@ Observation = dict[str, Any]
 Infos = dict[str, Any]
 
 OVERVIEW_WIDTH, OVERVIEW_HEIGHT = 640, 480
+#: Control steps outside this range are typing errors, s.
+MIN_CONTROL_DT, MAX_CONTROL_DT = 1e-6, 60.0
 
 
 class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
@@ -99,16 +109,14 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     ) -> None:
         self.num_envs = positive_int("num_envs", num_envs)
         self.num_robots = positive_int("num_robots", num_robots)
-        self.control_dt = finite_float("control_dt", control_dt, minimum=0.0, exclusive=True)
+        self.control_dt = finite_float("control_dt", control_dt, minimum=MIN_CONTROL_DT, maximum=MAX_CONTROL_DT)
         if max_episode_steps is not None:
             max_episode_steps = positive_int("max_episode_steps", max_episode_steps)
         self.max_episode_steps = max_episode_steps
         if not isinstance(camera_obs, bool):
             raise TypeError(f"camera_obs: expected a bool, got {camera_obs!r}")
-        if num_workers != 0:
-            raise ValueError(
-                f"num_workers: expected 0 (worker processes are not part of this version), got {num_workers!r}"
-            )
+        if non_negative_int("num_workers", num_workers) != 0:
+            raise ValueError(f"num_workers: expected 0, this version has no worker processes, got {num_workers!r}")
         self.autoreset_mode = parse_autoreset_mode(autoreset_mode)
         self.render_mode = None if render_mode is None else one_of("render_mode", render_mode, self._render_modes)
         self.metadata = {
@@ -127,12 +135,17 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
             collision_response=collision_response,
             renderer=renderer,
         )
-        self._frames = CameraFrames(self.scene.cameras if camera_obs else (), self.num_envs)
+        # In DISABLED mode masked resets are the rule, and keeping images costs less than drawing them again.
+        keep_all = self.autoreset_mode is AutoresetMode.DISABLED
+        self._frames = CameraFrames(self.scene.cameras if camera_obs else (), self.num_envs, keep_all=keep_all)
         self._has_camera_obs = camera_obs and bool(self.scene.cameras)
         self._make_spaces()
         self._seeds = EpisodeSeeds(self.num_envs)
         self._steps = np.zeros(self.num_envs, dtype=np.int64)
+        # Worlds whose episode is over, and those in which that happened in the last call.
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
+        self._just_ended = np.zeros(self.num_envs, dtype=np.bool_)
+        self._channels = (self._engine.command_limits > 0).astype(np.float64)
         self._last_state = np.zeros((self.num_envs, self.num_robots, len(self.task.observation_low)), dtype=np.float32)
         self._last_infos: dict[str, NDArray[Any]] = {}
 
@@ -182,7 +195,8 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         worlds = np.flatnonzero(mask)
         placement = self._begin_episodes(worlds, [seeds[world] for world in worlds])
         self._ended[worlds] = False
-        requests = self._frames.request_step(self._steps, fresh=mask)
+        self._just_ended[:] = False
+        requests = self._frames.request_reset(worlds)
         self._engine.reset(placement, requests)
         with phase("task"):
             rows, row_infos = self._observe_new(worlds)
@@ -214,6 +228,7 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         actions = checked_actions(actions, self.action_space.shape, ignored=resets)
         worlds = np.flatnonzero(resets)
         placement = self._begin_episodes(worlds, [None] * len(worlds)) if len(worlds) else None
+        actions *= self._channels  # channels a robot does not have count for nothing
         self._steps[~resets] += 1
         requests = self._frames.request_step(self._steps)
         self._engine.advance(actions * self._engine.command_limits, ~resets, placement, requests)
@@ -230,7 +245,10 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
             "robot_reward": np.where(resets[:, None], 0.0, evaluation.robot_reward),
             "episode_seed": self._seeds.seed.copy(),
         }
+        if infos.keys() != self._last_infos.keys():
+            raise ValueError(f"task.evaluate: expected infos {sorted(self._last_infos)}, got {sorted(infos)}")
         self._ended = terminated | truncated
+        self._just_ended = self._ended.copy()
         images = self._frames.assemble(requests)
         self._draw_missed(images)
         state = evaluation.observation
@@ -255,7 +273,7 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     def _begin_episodes(self, worlds: NDArray[np.intp], seeds: Sequence[int | None]) -> Placement:
         drawn, generators = self._seeds.draw(worlds, seeds)
         with phase("task"):
-            sample = self.task.sample(generators, worlds)
+            sample = checked_sample(self.task.sample(generators, worlds), len(worlds), self.scene)
         self._seeds.begin(worlds, drawn, generators)
         self._steps[worlds] = 0
         return Placement(worlds, sample)
@@ -348,17 +366,15 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
             Key -> (n, H, W, 3) uint8, or (n, H, W) for depth (float32, m) and segmentation (int32).
 
         Raises:
-            TypeError: for an index that is not an int.
+            TypeError: for an index that is not an int, or anything but sequences.
             ValueError: for an unknown world or camera, or `final` of a world that did not end in the last call.
             gymnasium.error.ResetNeeded: before the first reset.
         """
         self._check_open()
         worlds = checked_worlds(env_indices, self.num_envs)
         known = {camera.name: camera for camera in self.scene.cameras}
-        names = list(known) if cameras is None else list(cameras)
-        for name in names:
-            one_of("cameras", name, known)
-        running = worlds[~self._ended[worlds]]
+        names = checked_names("cameras", cameras, list(known))
+        running = worlds[~self._just_ended[worlds]]
         if final and len(running):
             raise ValueError(f"env_indices: expected worlds that ended in the last call, got {running.tolist()}")
         return self._draw(worlds, tuple(known[name] for name in names), final=final)
@@ -394,7 +410,7 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     def get_episode_index(self, env_idx: int) -> int:
         """Index of the current episode of a world: -1 before the first reset; every reset adds 1."""
-        return int(self._seeds.index[checked_worlds([env_idx], self.num_envs)[0]])
+        return int(self._seeds.index[checked_world("env_idx", env_idx, self.num_envs)])
 
     def close_extras(self, **kwargs: Any) -> None:
         """Frees physics clients and the renderer. Called once, by `close`."""

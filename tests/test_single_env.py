@@ -76,3 +76,23 @@ def test_renders_one_world():
 def test_arguments_of_the_vector_env_are_refused(name):
     with pytest.raises(TypeError, match=f"{name}: expected none"):
         FleetEnv(**{name: 1})
+
+
+def test_messages_speak_of_one_world():
+    env = FleetEnv(robot="diffbot", num_robots=1, max_episode_steps=1)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"action: expected shape \(1, 2\) \(robots, channels\), got \(2,\)"):
+        env.step(np.zeros(2))
+    env.step(np.zeros((1, 2)))
+    with pytest.raises(ResetNeeded, match=r"reset\(\) after the episode has ended"):
+        env.step(np.zeros((1, 2)))
+    env.close()
+
+
+def test_the_scripted_policy_drives_a_single_env():
+    from fleet_gym.tasks.navigation_policy import GoToGoalPolicy
+
+    env = FleetEnv(robot="diffbot", num_robots=2)
+    observation, _ = env.reset(seed=0)
+    assert env.action_space.contains(GoToGoalPolicy(env)(observation))
+    env.close()

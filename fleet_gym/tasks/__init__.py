@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 #: Names accepted by `make_task`.
 TASKS = ("navigation",)
+_METHODS = ("build", "bind", "sample", "observe", "evaluate", "save", "restore")
 
 
 def make_task(task: str | Task, task_kwargs: Mapping[str, Any] | None = None) -> Task:
@@ -19,7 +20,16 @@ def make_task(task: str | Task, task_kwargs: Mapping[str, Any] | None = None) ->
         TypeError: for an argument the task does not have, or arguments beside a task object.
         ValueError: for an unknown name, or a value the task refuses.
     """
+    if task_kwargs is not None and not isinstance(task_kwargs, Mapping):
+        raise TypeError(f"task_kwargs: expected a mapping of arguments or None, got {task_kwargs!r}")
     if not isinstance(task, str):
+        missing = [name for name in _METHODS if not callable(getattr(task, name, None))]
+        if missing:
+            raise TypeError(
+                f"task: expected a name or an object with the methods of Task, got {task!r} without {missing}"
+            )
+        if task.needs:
+            raise ValueError(f"task.needs: expected none of the optional state arrays, got {sorted(task.needs)}")
         if task_kwargs:
             raise TypeError(f"task_kwargs: expected None beside a task object, got {dict(task_kwargs)!r}")
         return task

@@ -22,7 +22,9 @@ class Evaluation:
         robot_reward: (E, R) float64.
         reward: (E,) float64, the team's.
         terminated: (E,) bool.
-        infos: arrays whose first axis is E, each a fresh one.
+        infos: arrays whose first axis is E; ``success`` (E,) bool among them, and the same keys as from `Task.observe`.
+
+    All arrays are new ones, which the task neither keeps nor writes again.
     """
 
     observation: NDArray[np.float32]
@@ -40,7 +42,7 @@ class Task(Protocol):
     i of seed s is world 0 of seed s + i to the last bit.
 
     Attributes:
-        needs: names of optional state arrays it reads; nothing else optional is filled.
+        needs: names of optional state arrays it reads; nothing else optional is filled. This version has none.
     """
 
     needs: frozenset[str]

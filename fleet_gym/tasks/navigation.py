@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fleet_gym._validation import finite_float, non_negative_int
 from fleet_gym.tasks.base import Evaluation
 from fleet_gym.tasks.navigation_layout import NavigationLayout
-from fleet_gym.tasks.placement import PlacementError, place_discs
+from fleet_gym.tasks.placement import MAX_RESTARTS, TRIAL_RESTARTS, PlacementError, place_discs
 from fleet_gym.world.neighbors import nearest_targets
 from fleet_gym.world.robots import RobotModel, known_robots, robot_model
 from fleet_gym.world.scene import BodySpec, Scene, SceneBuilder, Shape
@@ -19,6 +19,8 @@ from fleet_gym.world.state import FleetState, WorldSample, yaw_quaternion
 
 #: Share of the default arena covered by footprints of robots and goals: enough to meet, not enough to jam.
 DEFAULT_COVERAGE = 0.15
+#: Lengths beyond this are typing errors, m.
+MAX_LENGTH = 1e5
 #: A robot tilted further than this has fallen: cos(60 degrees).
 _FALLEN_COSINE = 0.5
 #: Obstacle kinds and sizes, in mean footprint radii, dealt out in turn.
@@ -83,15 +85,15 @@ class Navigation:
         terminate_on_collision: bool = False,
     ) -> None:
         if arena_size is not None:
-            arena_size = finite_float("arena_size", arena_size, minimum=0.0, exclusive=True)
+            arena_size = finite_float("arena_size", arena_size, minimum=0.0, maximum=MAX_LENGTH, exclusive=True)
         if goal_radius is not None:
-            goal_radius = finite_float("goal_radius", goal_radius, minimum=0.0, exclusive=True)
+            goal_radius = finite_float("goal_radius", goal_radius, minimum=0.0, maximum=MAX_LENGTH, exclusive=True)
         if not isinstance(terminate_on_collision, bool):
             raise TypeError(f"terminate_on_collision: expected a bool, got {terminate_on_collision!r}")
         self._arena_size = arena_size
         self._goal_radius = goal_radius
         self.num_obstacles = non_negative_int("num_obstacles", num_obstacles)
-        self.clearance = finite_float("clearance", clearance, minimum=0.0)
+        self.clearance = finite_float("clearance", clearance, minimum=0.0, maximum=MAX_LENGTH)
         self.nearest_robots = non_negative_int("nearest_robots", nearest_robots)
         self.nearest_obstacles = non_negative_int("nearest_obstacles", nearest_obstacles)
         self.progress_weight = finite_float("progress_weight", progress_weight)
@@ -127,15 +129,20 @@ class Navigation:
         # Never so small that the largest disc has no freedom.
         default_side = max(np.sqrt(area / DEFAULT_COVERAGE), 4 * float(self._disc_radius.max()))
         builder.set_arena_size(self._arena_size or float(default_side))
+        if self.goal_radius + self.clearance >= builder.arena_size:
+            raise ValueError(
+                f"goal_radius: expected less than the arena's {builder.arena_size:g} m, got {self.goal_radius!r}"
+            )
 
     def bind(self, scene: Scene, num_envs: int, control_dt: float) -> None:
-        """Allocates goals and per-episode arrays, and draws one trial world.
+        """Allocates goals and per-episode arrays, and draws trial worlds.
 
         Raises:
             ValueError: when the robots do not fit.
         """
         del control_dt
         self._scene = scene
+        self._num_channels = np.array([len(robot.command_limits) for robot in scene.robots])
         self._robot_radius = scene.footprint_radius
         num_robots = scene.num_robots
         self._partner = np.full(len(self._disc_radius), -1, dtype=np.int64)
@@ -156,7 +163,8 @@ class Navigation:
         self._previous_distance = np.full((num_envs, num_robots), np.nan)
         self._arrived = np.zeros((num_envs, num_robots), dtype=np.bool_)
         self._num_collisions = np.zeros(num_envs, dtype=np.int64)
-        self._draw(np.random.default_rng(0))
+        for trial in range(5):
+            self._draw(np.random.default_rng(trial), TRIAL_RESTARTS)
         self._observe(FleetState.allocate(1, scene), self._goal[:1], self._previous_action[:1])  # compiles its kernel
 
     def sample(self, rngs: Sequence[np.random.Generator], worlds: NDArray[np.intp]) -> WorldSample:
@@ -215,7 +223,7 @@ class Navigation:
             + self.goal_bonus * (near & ~self._arrived)
             + self.success_bonus * success[:, None]
             - self.collision_cost * state.in_collision
-            - self.effort_cost * np.mean(actions * actions, axis=2)
+            - self.effort_cost * np.sum(actions * actions, axis=2) / self._num_channels
         )
         self._arrived |= near
         self._previous_distance[:] = distance
@@ -243,7 +251,9 @@ class Navigation:
     def _episode_arrays(self) -> tuple[NDArray[Any], ...]:
         return (self._goal, self._previous_action, self._previous_distance, self._arrived, self._num_collisions)
 
-    def _draw(self, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def _draw(
+        self, rng: np.random.Generator, restarts: int = MAX_RESTARTS
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Draws centres of obstacles, starts (R, 2) and goals (R, 2)."""
         half_side = self._scene.arena_size / 2
         try:
@@ -254,6 +264,7 @@ class Navigation:
                 self.clearance,
                 self._partner,
                 self.goal_radius + self.clearance,
+                restarts,
             )
         except PlacementError as error:
             fit = max(0, error.placed - self.num_obstacles) // 2

@@ -49,7 +49,7 @@ class GoToGoalPolicy:
         self._robots = base.scene.robots
         self._radius = base.scene.footprint_radius
         self._goal_radius = float(base.task.goal_radius)
-        self._action_size = int(base.single_action_space.shape[-1])
+        self._action_size = int(base.scene.action_size)
 
     def __call__(self, observation: Mapping[str, Any]) -> NDArray[np.float32]:
         """Returns actions (..., R, A) float32 in [-1, 1] for ``observation["state"]`` (..., R, D)."""

@@ -9,7 +9,9 @@ from fleet_gym._numba import compiled
 
 #: Candidate positions tried for one disc before the whole placement starts over.
 MAX_TRIES = 1000
-MAX_RESTARTS = 20
+#: What fits a few times within `TRIAL_RESTARTS` will, for all one can expect, always fit within `MAX_RESTARTS`.
+TRIAL_RESTARTS = 20
+MAX_RESTARTS = 5000
 
 
 class PlacementError(ValueError):
@@ -31,6 +33,7 @@ def place_discs(
     clearance: float,
     partner: NDArray[np.int64],
     partner_distance: float,
+    restarts: int = MAX_RESTARTS,
 ) -> NDArray[np.float64]:
     """Draws disc centres uniformly in a square, one after the other, none overlapping an earlier one.
 
@@ -41,6 +44,7 @@ def place_discs(
         clearance: smallest gap between discs, m.
         partner: (N,) index of an earlier disc to keep further away from, or -1.
         partner_distance: smallest centre distance to the partner, m.
+        restarts: how often to start over before giving up.
 
     Returns:
         (N, 2) float64, m.
@@ -50,7 +54,7 @@ def place_discs(
     """
     center = np.zeros((len(radius), 2))
     best = 0
-    for _ in range(MAX_RESTARTS):
+    for _ in range(restarts):
         placed, tries = 0, 0
         while placed < len(radius) and tries < MAX_TRIES:
             uniform = rng.random((4 * len(radius), 2))

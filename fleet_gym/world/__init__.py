@@ -1,0 +1,1 @@
+"""The world: state, scene, robot models, cameras, neighbours."""

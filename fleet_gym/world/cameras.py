@@ -50,7 +50,7 @@ class Camera:
         rotation: mounted cameras: quaternion xyzw, link frame; stored with unit length.
         modalities: any of ``"rgb"``, ``"depth"``, ``"segmentation"``.
         render_every: draw every so many steps; between draws the last image is repeated (the first and last frames
-            of an episode are always drawn).
+            of an episode are always drawn, unless a wrapper ends it).
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -170,7 +170,7 @@ def cameras_from_specs(specs: Iterable[Camera | Mapping[str, Any]]) -> tuple[Cam
         TypeError: `specs` is not a sequence of cameras or mappings.
         ValueError: a spec is bad or two cameras share a name.
     """
-    if isinstance(specs, (Camera, Mapping, str)):
+    if isinstance(specs, (Camera, Mapping, str)) or not isinstance(specs, Iterable):
         raise TypeError(f"cameras: expected a sequence of Camera or mappings, got {type(specs).__name__}")
     cameras = tuple(Camera.from_spec(spec) for spec in specs)
     names = [camera.name for camera in cameras]

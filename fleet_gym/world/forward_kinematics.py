@@ -145,6 +145,9 @@ def _load_tree(urdf: str, _modified: int) -> RobotTree:
             stack.append((_end(urdf, joint, "child", children), len(order) - 1, joint))
         if len(order) > len(links):
             raise ValueError(f"urdf: expected a tree of links in {urdf!r}, got a loop through {name!r}")
+    if len(order) < len(links):
+        lost = sorted(set(links) - {name for name, _, _ in order})
+        raise ValueError(f"urdf: expected every link of {urdf!r} below the root, got {lost} in a loop")
     return _pack(urdf, order)
 
 

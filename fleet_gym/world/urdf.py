@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym._pybullet import DirectClient, pybullet, quiet_descriptors
+from fleet_gym.world.forward_kinematics import load_tree
 
 #: PyBullet surrounds convex hulls (its cylinders and meshes) with this margin, m; boxes and spheres keep their size.
 HULL_MARGIN = 0.001
@@ -95,13 +96,15 @@ def inspect_urdf(path: str | os.PathLike[str]) -> UrdfGeometry:
     """Measures a URDF once per file and modification time, in a short-lived physics client.
 
     Raises:
-        ValueError: when the file is missing or PyBullet cannot load it.
+        ValueError: when the file is missing, is no tree of links, has joints this package cannot place (floating,
+            planar), or PyBullet cannot load it.
     """
     absolute = os.path.abspath(path)
     try:
         modified = os.stat(absolute).st_mtime_ns
     except OSError as error:
         raise ValueError(f"urdf path: expected an existing file, got {os.fspath(path)!r} ({error.strerror})") from None
+    load_tree(absolute)  # PyBullet ends the process on files that are no tree of links
     return _inspect(absolute, modified)
 
 

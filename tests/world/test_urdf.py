@@ -191,7 +191,7 @@ def test_files_that_are_no_urdf_are_refused(tmp_path):
         inspect_urdf(missing)
     broken = tmp_path / "broken.urdf"
     broken.write_text("<robot><link")
-    with pytest.raises(ValueError, match=r"expected a URDF file that PyBullet can load, got '.*broken.urdf'"):
+    with pytest.raises(ValueError, match=r"expected a readable URDF file, got '.*broken.urdf'"):
         inspect_urdf(broken)
     assert [p.isConnected(client) for client in range(64)] == open_before
 
@@ -209,3 +209,32 @@ def test_joints_are_numbered_as_forward_kinematics_numbers_them(name):
     assert tuple(j.link_name for j in measured.joints) == tree.link_names[1:]
     assert len(measured.movable) == tree.num_joints
     assert np.array_equal([j.parent + 1 for j in measured.joints], tree.parents[1:])
+
+
+LINK = "<link name='{}'><collision><geometry><box size='1 1 1'/></geometry></collision></link>"
+JOINT = "<joint name='{0}{1}' type='fixed'><parent link='{0}'/><child link='{1}'/></joint>"
+
+
+@pytest.mark.parametrize(
+    ("links", "joints", "message"),
+    [
+        ("ab", [], "one root link"),
+        ("abc", ["ab", "ac", "bc"], "tree of links"),
+        ("abc", ["bc", "cb"], "below the root"),
+    ],
+)
+def test_what_is_no_tree_of_links_is_refused_before_pybullet_reads_it(tmp_path, links, joints, message):
+    """PyBullet ends the process on these."""
+    path = tmp_path / "odd.urdf"
+    body = "".join(LINK.format(link) for link in links) + "".join(JOINT.format(*joint) for joint in joints)
+    path.write_text(f"<robot name='odd'>{body}</robot>")
+    with pytest.raises(ValueError, match=message):
+        inspect_urdf(str(path))
+
+
+def test_an_empty_file_is_refused_without_a_word_on_the_terminal(tmp_path, capfd):
+    path = tmp_path / "empty.urdf"
+    path.write_text("")
+    with pytest.raises(ValueError, match="urdf"):
+        inspect_urdf(str(path))
+    assert capfd.readouterr() == ("", "")
