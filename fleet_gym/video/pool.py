@@ -36,12 +36,16 @@ _LARGEST_RING = 160 << 20
 # The worker gets this process's import path, so that it finds the same packages, and never sees the user's script. It
 # takes the package without running its __init__: that imports Gymnasium, a third of the start and 10 MB, for nothing.
 _BOOTSTRAP = """
-import json, sys, types
-setup = sys.argv[1]
-sys.path[:] = json.loads(setup)["path"]
+import json, socket, sys, types
+setup = json.loads(sys.argv[1])
+sys.path[:] = setup["path"]
 sys.modules["fleet_gym"] = types.ModuleType("fleet_gym")
-sys.modules["fleet_gym"].__path__ = json.loads(setup)["package"]
-from fleet_gym.video.pool_worker import main
+sys.modules["fleet_gym"].__path__ = setup["package"]
+try:
+    from fleet_gym.video.pool_worker import main
+except BaseException as error:
+    socket.socket(fileno=setup["connection"]).send(b"X" + f"{type(error).__name__}: {error}".encode())
+    raise
 main(setup)
 """
 
@@ -74,16 +78,21 @@ class _WorkerProcess:
             "package": list(fleet_gym.__path__),
             "path": [os.path.abspath(entry) for entry in sys.path],
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _BOOTSTRAP, json.dumps(setup)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(), self._ring.descriptor),
-            start_new_session=True,  # a Ctrl-C is for the training loop; the worker is told what to do about its files
-        )
-        theirs.close()
-        self._ring.handed_over()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOTSTRAP, json.dumps(setup)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), self._ring.descriptor),
+                start_new_session=True,  # a Ctrl-C is for the training loop; the worker is told about its files
+            )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            self._ring.handed_over()
         self._socket = ours
         self._socket.setblocking(False)
         close_in_forks(ours.fileno())
@@ -132,6 +141,7 @@ class _WorkerProcess:
                 finally:
                     self._poll.modify(self._socket, select.POLLIN)
             except OSError:
+                self.drain()  # raises, with its last words if it had any
                 self._die()
             else:
                 return
@@ -268,7 +278,8 @@ class PoolBackend:
         sizes = [request.width * request.height * CHANNELS[request.pixel_format] for request in requests]
         for worker, theirs in items.items():
             if self._workers[worker] is None:
-                self._workers[worker] = self._start(worker, sizes)
+                with self._losing(worker):
+                    self._workers[worker] = self._start(worker, sizes)
             self._send(worker, protocol.OPEN, theirs)
         return numbers
 
@@ -334,7 +345,11 @@ class PoolBackend:
         step = self._streams_per_worker * sum(sizes) // len(sizes)
         size = min(_FRAMES_IN_RING * step, max(_RING_BYTES, 2 * step), _LARGEST_RING)
         size = max(size, 4 * max(sizes))
-        return _WorkerProcess(worker, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE, self._setup, self._settings.timeout)
+        size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            return _WorkerProcess(worker, size, self._setup, self._settings.timeout)
+        except OSError as error:  # no more descriptors, processes or memory
+            raise WorkerLostError(f"the encoder worker could not be started: {error}") from error
 
     def _send(self, worker: int, kind: bytes, items: Sequence[Any]) -> None:
         process = self._workers[worker]

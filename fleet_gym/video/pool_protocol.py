@@ -64,9 +64,13 @@ class FrameRing:
     def __init__(self, size: int) -> None:
         self.size = size
         self.descriptor = os.memfd_create("fleet-gym-frames", os.MFD_CLOEXEC)
-        os.ftruncate(self.descriptor, size)
-        # Populated now: a page fault per 4 kB would double the cost of the first frames.
-        self._map = mmap.mmap(self.descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        try:
+            os.ftruncate(self.descriptor, size)
+            # Populated now: a page fault per 4 kB would double the cost of the first frames.
+            self._map = mmap.mmap(self.descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        except OSError:
+            os.close(self.descriptor)
+            raise
         self.memory: NDArray[np.uint8] = np.frombuffer(self._map, dtype=np.uint8)
         self._head = 0  # positions count bytes ever used; the place in the memory is the position modulo the size
         self._tail = 0

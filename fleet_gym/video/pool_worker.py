@@ -174,9 +174,8 @@ def _request(item: dict[str, Any]) -> StreamRequest:
     )
 
 
-def main(setup_json: str) -> None:
-    """Runs a worker; called by the bootstrap line of `pool`."""
-    setup = json.loads(setup_json)
+def main(setup: dict[str, Any]) -> None:
+    """Runs a worker; called by the bootstrap lines of `pool`."""
     connection = socket.socket(fileno=setup["connection"])
     memory = mmap.mmap(setup["memory"], setup["size"], flags=mmap.MAP_SHARED)
     os.close(setup["memory"])

@@ -227,6 +227,30 @@ def test_dropping_leaves_out_whole_frames_and_counts_them(tmp_path, backend):
     assert all(env == 0 and episode == 0 for env, episode, _ in frames)
 
 
+def test_a_worker_that_cannot_be_started_is_told(tmp_path, monkeypatch):
+    before = len(os.listdir("/proc/self/fd"))
+    env = CodedColorVectorEnv([5, 5])
+    recorder = CameraObsVideoRecorder(env, tmp_path / "a", backend="pool")
+    recorder.reset()
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(VideoEncodeError, match=r"env 0, camera 'front', episode 0: .*could not be started.*no/such"):
+        recorder.step(None)
+    monkeypatch.undo()
+    for _ in range(10):
+        recorder.step(None)  # the next episodes find a worker
+    recorder.close()
+    assert set(videos(tmp_path / "a")) == {(0, "front", 1), (1, "front", 1)}
+
+    recorder = CameraObsVideoRecorder(env, tmp_path / "b", backend="pool")
+    recorder.reset()
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(VideoEncodeError, match="ModuleNotFoundError: No module named"):
+        step_until_it_fails(recorder, 200)
+    monkeypatch.undo()
+    recorder.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 @pytest.mark.parametrize("backend", ["moviepy", "pool"])
 def test_the_codec_must_exist(tmp_path, backend):
     with pytest.raises(ValueError, match=r"codec: .*'no_such_codec'"):
