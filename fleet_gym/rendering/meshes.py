@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -453,10 +454,11 @@ def _mtl_textures(path: str) -> dict[str, str]:
 
 def _read_dae(path: str) -> Mesh:
     import collada
+    from collada.common import DaeBrokenRefError, DaeError, DaeUnsupportedError
 
     try:
-        document = collada.Collada(path, ignore=[collada.DaeUnsupportedError, collada.DaeBrokenRefError])
-    except collada.DaeError as error:
+        document = collada.Collada(path, ignore=[DaeUnsupportedError, DaeBrokenRefError])
+    except (DaeError, ElementTree.ParseError) as error:
         raise ValueError(f"mesh: expected a COLLADA file, got {path!r} ({error})") from None
     corners, normals = [], []
     for geometry in document.scene.objects("geometry") if document.scene is not None else ():

@@ -38,7 +38,9 @@ def make_renderer(name: str, scene: Scene) -> Renderer:
     if name == "tiny":
         return _tiny(scene)
     if name == "gl":
-        raise NotImplementedError("renderer: 'gl' is not part of this version; expected 'auto', 'raster' or 'tiny'")
+        from fleet_gym.rendering.gl import GLRenderer
+
+        return GLRenderer(scene)
     from fleet_gym.rendering.raster import RasterRenderer
     from fleet_gym.rendering.shapes import UndrawableShapeError
 

@@ -1,4 +1,5 @@
 import logging
+import sys
 
 import pytest
 
@@ -36,6 +37,12 @@ def test_unknown_names_list_the_known_ones():
         make_renderer("opengl", Scene(()))
     with pytest.raises(TypeError, match="renderer"):
         make_renderer(None, Scene(()))
+
+
+def test_gl_without_its_packages_says_how_to_get_them(monkeypatch):
+    monkeypatch.setitem(sys.modules, "moderngl", None)
+    with pytest.raises(ImportError, match=r"pip install 'fleet-gym\[gl\]'"):
+        make_renderer("gl", Scene(()))
 
 
 def test_auto_falls_back_with_one_warning_that_names_the_shape(undrawable, caplog):
