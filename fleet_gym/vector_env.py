@@ -30,7 +30,7 @@ from fleet_gym.vector_arguments import (
     checked_worlds,
     parse_autoreset_mode,
 )
-from fleet_gym.world.cameras import Camera, cameras_from_specs, validate_cameras
+from fleet_gym.world.cameras import MAX_FAR, Camera, cameras_from_specs, validate_cameras
 from fleet_gym.world.robots import RobotModel, robot_models
 from fleet_gym.world.scene import Scene, SceneBuilder
 from fleet_gym.world.state import FleetState
@@ -432,5 +432,5 @@ def overview_camera(scene: Scene) -> Camera:
         position=(0.0, -0.85 * side, 0.85 * side + tallest),
         target=(0.0, -0.05 * side, 0.0),
         near=0.05,
-        far=4.0 * side + 10.0,
+        far=min(4.0 * side + 10.0, MAX_FAR),
     )

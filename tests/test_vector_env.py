@@ -268,7 +268,11 @@ def navigation_needing_lidar():
         ({"robot": ["husky"], "num_robots": 2}, ValueError, "robot"),
         ({"task": "parking"}, ValueError, "task: expected one of 'navigation' or a Task, got 'parking'"),
         ({"task_kwargs": {"goal": 1}}, TypeError, "task_kwargs: expected some of .* got"),
-        ({"task_kwargs": {"goal_radius": -1}}, ValueError, "goal_radius: expected a finite number > 0 and <= 100000, got -1"),
+        (
+            {"task_kwargs": {"goal_radius": -1}},
+            ValueError,
+            "goal_radius: expected a finite number > 0 .*got -1",
+        ),
         ({"task_kwargs": {"arena_size": 1.5}, "num_robots": 9}, ValueError, r"9 robots .* where \d robots fit"),
         ({"dynamics": "magic"}, ValueError, "dynamics: expected one of 'kinematic', 'physics', got 'magic'"),
         ({"renderer": "crayon"}, ValueError, "renderer: expected one of .*got 'crayon'"),

@@ -24,6 +24,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _RESERVED_SUFFIXES = ("_depth", "_segmentation")
 #: Largest image side accepted, pixels: a typing error should not ask for terabytes.
 MAX_SIDE = 16384
+#: Beyond these a depth buffer has no digits left: images would be NaN, or take minutes. Degrees, m, m.
+MIN_FOV, MIN_NEAR, MAX_FAR = 0.1, 1e-3, 1e5
 # Within 1 degree of vertical the default up vector +z says nothing about the roll of the picture.
 _COS_VERTICAL = math.cos(math.radians(1.0))
 
@@ -78,12 +80,16 @@ class Camera:
         self._set("render_every", _positive_int(self, "render_every"))
         for argument in ("fov", "near", "far"):
             self._set(argument, _number(self, argument))
-        if not 0.0 < self.fov < 180.0:
-            raise ValueError(f"{_of(self, 'fov')}: expected degrees in (0, 180), got {self.fov!r}")
-        if not self.near > 0.0:
-            raise ValueError(f"{_of(self, 'near')}: expected a positive distance in m, got {self.near!r}")
-        if not self.far > self.near:
-            raise ValueError(f"{_of(self, 'far')}: expected more than near={self.near!r}, got {self.far!r}")
+        if not MIN_FOV <= self.fov <= 180.0 - MIN_FOV:
+            raise ValueError(
+                f"{_of(self, 'fov')}: expected degrees in (0, 180), at least {MIN_FOV} from both, got {self.fov!r}"
+            )
+        if not self.near >= MIN_NEAR:
+            raise ValueError(f"{_of(self, 'near')}: expected a distance >= {MIN_NEAR} m, got {self.near!r}")
+        if not self.near < self.far <= MAX_FAR:
+            raise ValueError(
+                f"{_of(self, 'far')}: expected more than near={self.near!r}, <= {MAX_FAR}, got {self.far!r}"
+            )
         self._set("modalities", _modalities(self))
         self._check_placement()
 

@@ -186,3 +186,9 @@ def test_views_do_not_depend_on_the_number_of_worlds():
     for world in range(7):
         alone = view_of(camera, kinematics.frames(state, np.array([world])), 1)
         assert (alone[0] == together[world]).all()
+
+
+@pytest.mark.parametrize(("argument", "value"), [("near", 1e-9), ("far", 1e9), ("fov", 1e-5), ("fov", 179.999)])
+def test_views_that_no_depth_buffer_can_hold_are_refused(argument, value):
+    with pytest.raises(ValueError, match=argument):
+        Camera("c", 8, 8, position=(0, 0, 1), target=(0, 0, 0), **{argument: value})
