@@ -7,10 +7,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet_gym._numba import compiled
+from fleet_gym._numba import compiled_inner, compiled_like_numpy
 
 
-@compiled
+@compiled_inner
 def _root(position: NDArray[np.float64], q: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     x, y, z, w = q[0], q[1], q[2], q[3]
     out[0, 0] = 1.0 - 2.0 * (y * y + z * z)
@@ -26,7 +26,7 @@ def _root(position: NDArray[np.float64], q: NDArray[np.float64], out: NDArray[np
         out[i, 3] = position[i]
 
 
-@compiled
+@compiled_inner
 def _compose(left: NDArray[np.float64], right: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     for i in range(3):
         for j in range(4):
@@ -34,7 +34,7 @@ def _compose(left: NDArray[np.float64], right: NDArray[np.float64], out: NDArray
             out[i, j] = value + left[i, 3] if j == 3 else value
 
 
-@compiled
+@compiled_inner
 def _rotate(axis: NDArray[np.float64], angle: float, frame: NDArray[np.float64]) -> None:
     """Turns a frame's axes by `angle` about `axis`, given in the frame (Rodrigues' formula), in place."""
     c, s = math.cos(angle), math.sin(angle)
@@ -50,7 +50,7 @@ def _rotate(axis: NDArray[np.float64], angle: float, frame: NDArray[np.float64])
         frame[i, 2] = a * r02 + b * r12 + d * r22
 
 
-@compiled
+@compiled_like_numpy
 def link_transforms(
     worlds: NDArray[np.int64],
     position: NDArray[np.float64],
