@@ -50,7 +50,7 @@ class EpisodeRecord:
         episode: episode index.
         seed: of the episode, None when unknown.
         steps: number of steps.
-        episode_return: sum of rewards, None when unknown; ``"return"`` in the log.
+        episode_return: sum of rewards, None when it is not one number; ``"return"`` in the log.
         terminated: the environment said so.
         truncated: the environment said so.
         interrupted: cut off by a reset or by closing.

@@ -79,7 +79,7 @@ class Recording:
         """Takes in a step of all environments."""
         terminated = self._flags(terminations, "terminations")
         truncated = self._flags(truncations, "truncations")
-        rewards = to_numpy(rewards)
+        rewards = self._rewards(rewards)
         done = terminated | truncated
         final = self._source.final_available(infos, self._num_envs) if done.any() else None
         plan = self._tracker.step(done, final)
@@ -169,6 +169,12 @@ class Recording:
             raise ValueError(f"{name}: expected shape ({self._num_envs},), got {array.shape}")
         return array.astype(np.bool_, copy=False)
 
+    def _rewards(self, rewards: Any) -> NDArray[Any]:
+        array = to_numpy(rewards)
+        if array.shape == (self._num_envs,) and array.dtype.kind in "biuf":
+            return array
+        return np.full(self._num_envs, np.nan)  # several objectives, or none: no reason not to record
+
     def _checked(self, batch: FrameBatch) -> FrameBatch:
         """Returns the batch as uint8, or raises ValueError when an image differs from its camera's first one."""
         converted: dict[str, Any] = {}
@@ -238,7 +244,7 @@ class Recording:
         ended = {
             env: {
                 "steps": int(steps[env]),
-                "episode_return": float(self._returns[env]),
+                "episode_return": None if np.isnan(self._returns[env]) else float(self._returns[env]),
                 "seed": self._seeds[env],
                 "terminated": bool(terminated is not None and terminated[env]),
                 "truncated": bool(truncated is not None and truncated[env]),

@@ -39,7 +39,7 @@ class RecoveredVideo:
     frames: int
 
 
-def recover_leftovers(folder: str | os.PathLike[str]) -> list[RecoveredVideo]:
+def recover_leftovers(folder: str | os.PathLike[str], *, any_host: bool = False) -> list[RecoveredVideo]:
     """Repairs the ``.part`` files of recorders that are no more; those of live ones are left alone.
 
     Each becomes ``...-partial.mp4`` with every frame that can be decoded, and gets a row in the episode log, marked
@@ -48,6 +48,8 @@ def recover_leftovers(folder: str | os.PathLike[str]) -> list[RecoveredVideo]:
 
     Args:
         folder: of the videos.
+        any_host: also those of recorders that ran on another machine. Whether such a one is still alive cannot be told
+            on every network file system: say so only when you know that none is.
 
     Returns:
         What was found.
@@ -55,7 +57,7 @@ def recover_leftovers(folder: str | os.PathLike[str]) -> list[RecoveredVideo]:
     root = Path(folder)
     # In this order: a file seen now was announced before, so that the lock of a live recorder lists it.
     parts = {path.name: path for path in sorted(root.glob(f"*.mp4{PART_SUFFIX}"))}
-    locks = find_locks(root)
+    locks = find_locks(root, any_host)
     try:
         live = frozenset[str]().union(*(lock.names for lock in locks if lock.live))
         orphans = [path for name, path in parts.items() if name not in live]

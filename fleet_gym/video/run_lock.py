@@ -1,8 +1,8 @@
 """One lock file per recorder, so that nobody takes the unfinished files of a live one for left-overs.
 
-The file lists the ``.part`` files its recorder has claimed, each before it appears. It is locked with POSIX record
-locks, which end with the process whatever happened to it: byte 0 by the recorder, byte k + 1 by its worker k, which
-may outlive a killed recorder by the moment it takes to finish its files. They are not inherited by forks.
+The file names its host and lists the ``.part`` files its recorder has claimed, each before it appears. It is locked
+with POSIX record locks, which end with the process whatever happened to it: byte 0 by the recorder, byte k + 1 by its
+worker k, which may outlive a killed recorder by the moment it takes to finish its files. Forks do not inherit them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import socket
 from pathlib import Path
 
 _PREFIX, _SUFFIX = ".recorder-", ".lock"
+_HOST = "host="
 # A process never conflicts with its own POSIX locks, and would lose them by closing the file: so it remembers them.
 _own: dict[Path, int] = {}
 
@@ -25,6 +27,7 @@ class RunLock:
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         _own[self.path] = self._descriptor
         lock_byte(self._descriptor, 0)
+        os.write(self._descriptor, f"{_HOST}{socket.gethostname()}\n".encode())
 
     def announce(self, part_name: str) -> None:
         """Adds a ``.part`` file about to be claimed."""
@@ -50,22 +53,25 @@ class FoundLock:
 
     Attributes:
         path: of the file.
-        names: ``.part`` files it lists.
+        names: ``.part`` files it lists, among its other lines.
         live: its recorder or one of its workers is still there, or that cannot be told.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, any_host: bool) -> None:
         self.path = path
         self.live = True
         self._descriptor = -1
         if path in _own:
-            self.names = _read_names(_own[path])
+            self.names = _read_lines(_own[path])
             return
         self._descriptor = os.open(path, os.O_RDWR)
-        self.names = _read_names(self._descriptor)
-        with contextlib.suppress(OSError):
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.live = False
+        self.names = _read_lines(self._descriptor)
+        # Some network file systems keep locks to one machine: those of another one say nothing there.
+        ours = f"{_HOST}{socket.gethostname()}" in self.names
+        if any_host or ours or not any(line.startswith(_HOST) for line in self.names):
+            with contextlib.suppress(OSError):
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.live = False
 
     def close(self, remove: bool) -> None:
         """Lets go of it, and removes it if asked to and it is dead."""
@@ -76,15 +82,20 @@ class FoundLock:
             self._descriptor = -1
 
 
-def find_locks(folder: Path) -> list[FoundLock]:
-    """Returns every lock file of a folder, those of this process included."""
+def find_locks(folder: Path, any_host: bool = False) -> list[FoundLock]:
+    """Returns every lock file of a folder, those of this process included.
+
+    Args:
+        folder: of the videos.
+        any_host: believe the locks of recorders of other machines too; otherwise those count as live.
+    """
     found = []
     for path in sorted(folder.resolve().glob(f"{_PREFIX}*{_SUFFIX}")):
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            found.append(FoundLock(path))
+            found.append(FoundLock(path, any_host))
     return found
 
 
-def _read_names(descriptor: int) -> frozenset[str]:
+def _read_lines(descriptor: int) -> frozenset[str]:
     data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     return frozenset(os.fsdecode(data).split("\n")) - {""}

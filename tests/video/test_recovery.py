@@ -182,3 +182,14 @@ def test_files_that_cannot_be_read_are_set_aside(tmp_path):
         "p-env0-c-episode-1.mp4.part.unreadable", "something else.mp4.part",
     ]  # fmt: skip
     assert recover_leftovers(tmp_path) == []
+
+
+def test_recorders_of_other_machines_count_as_live(tmp_path):
+    part = tmp_path / "p-env0-c-episode-1.mp4.part"
+    part.write_bytes(b"not a video")
+    lock = tmp_path / ".recorder-abc.lock"
+    lock.write_text(f"host=another-machine\n{part.name}\n")
+    assert recover_leftovers(tmp_path) == []
+    assert lock.exists()
+    assert len(recover_leftovers(tmp_path, any_host=True)) == 1
+    assert not lock.exists()

@@ -186,6 +186,16 @@ def test_seeds_are_logged(tmp_path):
     assert [row["seed"] for row in read_episodes(tmp_path)] == [7, 8]
 
 
+def test_rewards_that_are_not_one_number_each_are_no_reason_not_to_record(tmp_path):
+    class Multi(CodedColorVectorEnv):
+        def step(self, actions):
+            observation, rewards, *rest = super().step(actions)
+            return observation, np.stack([rewards, rewards]), *rest
+
+    assert record(tmp_path, env=Multi([2]), steps=2) == {(0, 0, ""): [0, 1, 2]}
+    assert read_episodes(tmp_path)[0]["return"] is None
+
+
 class BareImageEnv(gym.Env):
     """Its observation is the image itself, as CarRacing's."""
 
