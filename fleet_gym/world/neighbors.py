@@ -15,6 +15,8 @@ from fleet_gym._numba import compiled_inner, compiled_like_numpy
 GRID_FROM = 48
 #: Columns of a grid's header: x and y of its corner, cell size, columns, rows.
 _X, _Y, _CELL, _COLUMNS, _ROWS = range(5)
+#: Bits of the largest finite float64: of no target.
+_FAR = 0x7FEFFFFFFFFFFFFF
 
 
 @compiled_inner
@@ -22,6 +24,7 @@ def build_grid(
     position: NDArray[np.float64],
     active: NDArray[np.bool_],
     cell: float,
+    per_cell: float,
     header: NDArray[np.float64],
     cell_of: NDArray[np.int64],
     start: NDArray[np.int64],
@@ -33,6 +36,7 @@ def build_grid(
         position: (M, >= 2) m.
         active: (M,).
         cell: smallest side of a cell, m.
+        per_cell: how many points a cell should hold on average, if they spread evenly.
         header: (5,), set: corner x, y, cell side (m), columns, rows.
         cell_of: (M,), set: each point's cell, -1 for those left out.
         start: (>= M + 2,), set: where each cell's points begin in `order`.
@@ -51,20 +55,19 @@ def build_grid(
     if count == 0:
         low_x = low_y = high_x = high_y = 0.0
     width, height = high_x - low_x, high_y - low_y
-    side = max(cell, 1e-9)
-    while (width // side + 1) * (height // side + 1) > max(
-        count, 1
-    ):  # one that is far away makes cells larger, not more
+    side = max(cell, np.sqrt(width * height * per_cell / max(count, 1)), 1e-9)
+    # One that is far away makes cells larger, not more.
+    while (width // side + 1) * (height // side + 1) > max(count, 1):
         side *= 1.25
     columns, rows = int(width // side) + 1, int(height // side) + 1
     header[_X], header[_Y], header[_CELL], header[_COLUMNS], header[_ROWS] = low_x, low_y, side, columns, rows
     for c in range(columns * rows + 1):
         start[c] = 0
-    per_cell = 1.0 / side
+    scale = 1.0 / side
     for m in range(position.shape[0]):
         if cell_of[m] == 0:
-            column = min(int((position[m, 0] - low_x) * per_cell), columns - 1)
-            row = min(int((position[m, 1] - low_y) * per_cell), rows - 1)
+            column = min(int((position[m, 0] - low_x) * scale), columns - 1)
+            row = min(int((position[m, 1] - low_y) * scale), rows - 1)
             cell_of[m] = row * columns + column
             start[cell_of[m] + 1] += 1
     for c in range(columns * rows):
@@ -82,80 +85,75 @@ def build_grid(
 
 
 @compiled_inner
-def _insert(gap: float, target: int, found: int, gaps: NDArray[np.float64], nearest: NDArray[np.int64]) -> int:
-    """Keeps the nearest few sorted by gap, then by index; returns how many there are."""
-    k = nearest.shape[0]
-    if found == k and (gap > gaps[k - 1] or (gap == gaps[k - 1] and target > nearest[k - 1])):
-        return found
-    slot = found if found < k else k - 1
+def _insert(gap: float, target: int, gaps: NDArray[np.float64], nearest: NDArray[np.int64]) -> None:
+    """Keeps the nearest few sorted by gap, then by index; empty places have an infinite gap."""
+    slot = nearest.shape[0] - 1
+    if gap > gaps[slot] or (gap == gaps[slot] and target > nearest[slot]):
+        return
     while slot > 0 and (gaps[slot - 1] > gap or (gaps[slot - 1] == gap and nearest[slot - 1] > target)):
-        gaps[slot] = gaps[slot - 1]
-        nearest[slot] = nearest[slot - 1]
+        gaps[slot], nearest[slot] = gaps[slot - 1], nearest[slot - 1]
         slot -= 1
-    gaps[slot] = gap
-    nearest[slot] = target
-    return int(min(found + 1, k))
+    gaps[slot], nearest[slot] = gap, target
 
 
+# Arrays are handed on as few as possible: each costs a call seven words.
 @compiled_inner
-def _nearest_of_all(
-    x: float,
-    y: float,
+def _nearest_in_stretch(
+    px: float,
+    py: float,
+    first: int,
+    last: int,
     itself: int,
-    targets: NDArray[np.float64],
-    radius: NDArray[np.float64],
-    active: NDArray[np.bool_],
-    scratch: NDArray[np.float64],
+    table: NDArray[np.float64],
     gaps: NDArray[np.float64],
     nearest: NDArray[np.int64],
-) -> int:
-    for j in range(radius.shape[0]):  # a loop of its own, so that it vectorises
-        dx = targets[j, 0] - x
-        dy = targets[j, 1] - y
-        scratch[j] = np.sqrt(dx * dx + dy * dy) - radius[j]
-    found = 0
-    for j in range(radius.shape[0]):
-        if active[j] and j != itself:
-            found = _insert(scratch[j], j, found, gaps, nearest)
-    return found
+) -> None:
+    """Looks at the columns `first` to `last` of a table of targets: x, y, radius (m), index."""
+    furthest = nearest.shape[0] - 1
+    for n in range(first, last):
+        dx, dy = table[0, n] - px, table[1, n] - py
+        gap = np.sqrt(dx * dx + dy * dy) - table[2, n]
+        target = int(table[3, n])
+        if gap <= gaps[furthest] and target != itself:
+            _insert(gap, target, gaps, nearest)
 
 
 @compiled_inner
 def _nearest_in_grid(
-    x: float,
-    y: float,
+    px: float,
+    py: float,
     itself: int,
-    targets: NDArray[np.float64],
-    radius: NDArray[np.float64],
+    table: NDArray[np.float64],
     widest: float,
     header: NDArray[np.float64],
     start: NDArray[np.int64],
-    order: NDArray[np.int64],
     gaps: NDArray[np.float64],
     nearest: NDArray[np.int64],
-) -> int:
-    """Looks at rings of cells around the point until no further cell can hold a nearer target."""
+) -> None:
+    """Looks at the cells around a point, ring by ring, until no further cell can hold a nearer target."""
     columns, rows, cell = int(header[_COLUMNS]), int(header[_ROWS]), header[_CELL]
     # Not clamped: rings around a point outside the grid reach it in time.
-    column, row = int(np.floor((x - header[_X]) / cell)), int(np.floor((y - header[_Y]) / cell))
+    column, row = int(np.floor((px - header[_X]) / cell)), int(np.floor((py - header[_Y]) / cell))
     furthest = max(max(column, columns - 1 - column), max(row, rows - 1 - row))
-    k, found, ring = nearest.shape[0], 0, 0
-    while ring <= furthest:
-        if found == k and gaps[k - 1] < (ring - 1) * cell - widest:
-            break
+    # Skips rings that are all outside.
+    ring = max(1, max(max(-column, column - columns + 1), max(-row, row - rows + 1)))
+    inside_x, inside_y = px - header[_X] - column * cell, py - header[_Y] - row * cell
+    border = min(min(inside_x, cell - inside_x), min(inside_y, cell - inside_y))
+    while True:
+        left, right = max(column - ring, 0), min(column + ring, columns - 1)
         for r in range(max(row - ring, 0), min(row + ring, rows - 1) + 1):
-            inner = row - ring < r < row + ring
-            c = column - ring
-            while c <= column + ring:
+            # The cells of a row lie side by side, and so do their targets. The first ring brings its middle along.
+            if (ring == 1 or r == row - ring or r == row + ring) and left <= right:
+                first, last = start[r * columns + left], start[r * columns + right + 1]
+                _nearest_in_stretch(px, py, first, last, itself, table, gaps, nearest)
+                continue
+            for c in (column - ring, column + ring):
                 if 0 <= c < columns:
-                    for n in range(start[r * columns + c], start[r * columns + c + 1]):
-                        j = order[n]
-                        if j != itself:
-                            dx, dy = targets[j, 0] - x, targets[j, 1] - y
-                            found = _insert(np.sqrt(dx * dx + dy * dy) - radius[j], j, found, gaps, nearest)
-                c += 2 * ring if inner and ring > 0 else 1
+                    first, last = start[r * columns + c], start[r * columns + c + 1]
+                    _nearest_in_stretch(px, py, first, last, itself, table, gaps, nearest)
+        if ring >= furthest or gaps[nearest.shape[0] - 1] < ring * cell + border - widest:
+            break
         ring += 1
-    return found
 
 
 @compiled_like_numpy
@@ -169,6 +167,8 @@ def nearest_targets(
 ) -> None:
     """Finds the k targets whose edges are nearest to each robot's centre, nearest first, ties by index.
 
+    For k <= 4, gaps that differ by less than their 2^-30th part are ties.
+
     Args:
         position: (E, R, 3) m, robots.
         targets: (E, >= M, 3) m; only x and y of the first M count.
@@ -181,30 +181,82 @@ def nearest_targets(
     num_targets = radius.shape[0]
     if k == 0:
         return
-    gaps, scratch = np.empty(k), np.empty(num_targets)
-    header = np.empty(5)
+    gaps, nearest, few = np.empty(k), np.empty(k, dtype=np.int64), np.empty(4, dtype=np.int64)
+    table, header = np.empty((4, num_targets)), np.empty(5)
     cell_of, order = np.empty(num_targets, dtype=np.int64), np.empty(num_targets, dtype=np.int64)
     start = np.empty(num_targets + 2, dtype=np.int64)
+    # Positive floats are ordered as their bits are; the lowest bits give way to the target's index.
+    scratch = np.empty(max(num_targets, 1))
+    bits = scratch.view(np.int64)
+    index_bits = 1
+    while index_bits < num_targets:
+        index_bits *= 2
+    index_bits -= 1
     widest = 0.0
     for j in range(num_targets):
         widest = max(widest, radius[j])
     use_grid = num_targets >= GRID_FROM
+    columns, rows, cell = 1, 1, np.inf
     for e in range(num_envs):
+        count = 0
         if use_grid:
-            build_grid(targets[e, :num_targets], active[e], 0.0, header, cell_of, start, order)
+            build_grid(targets[e, :num_targets], active[e], 0.0, 1.5, header, cell_of, start, order)
+            columns, rows, cell = int(header[_COLUMNS]), int(header[_ROWS]), header[_CELL]
+            count = start[columns * rows]
+        else:
+            for j in range(num_targets):
+                if active[e, j]:
+                    order[count] = j
+                    count += 1
+        for n in range(count):
+            j = order[n]
+            table[0, n], table[1, n], table[2, n], table[3, n] = targets[e, j, 0], targets[e, j, 1], radius[j], j
         for i in range(num_robots):
-            x, y = position[e, i, 0], position[e, i, 1]
+            px, py = position[e, i, 0], position[e, i, 1]
             itself = i if exclude_self else -1
-            if not np.isfinite(x + y):
-                found = 0
-            elif use_grid:
-                found = _nearest_in_grid(
-                    x, y, itself, targets[e], radius, widest, header, start, order, gaps, out[e, i]
-                )
+            if not abs(px + py) < np.inf:
+                for slot in range(k):
+                    out[e, i, slot] = -1
+                continue
+            column, row, reach = 0, 0, np.inf
+            if use_grid:
+                column, row = int(np.floor((px - header[_X]) / cell)), int(np.floor((py - header[_Y]) / cell))
+                inside_x, inside_y = px - header[_X] - column * cell, py - header[_Y] - row * cell
+                # Everything nearer than this lies in the cell or its neighbours.
+                reach = cell + min(min(inside_x, cell - inside_x), min(inside_y, cell - inside_y)) - widest
+            if k <= 4 and -1 <= column <= columns and -1 <= row <= rows:
+                left, right = max(column - 1, 0), min(column + 1, columns - 1)
+                g0, g1, g2, g3 = _FAR, _FAR, _FAR, _FAR
+                for r in range(max(row - 1, 0), min(row + 1, rows - 1) + 1):
+                    first, last = 0, count
+                    if use_grid:
+                        first, last = start[r * columns + left], start[r * columns + right + 1]
+                    for n in range(first, last):
+                        dx, dy = table[0, n] - px, table[1, n] - py
+                        scratch[n - first] = np.sqrt(dx * dx + dy * dy) - table[2, n] + widest
+                    for n in range(first, last):
+                        # Minima and maxima instead of branches, which random gaps mispredict.
+                        g = (bits[n - first] & ~index_bits) | order[n]
+                        if order[n] == itself:
+                            g = _FAR
+                        g0, g = min(g0, g), max(g0, g)
+                        g1, g = min(g1, g), max(g1, g)
+                        g2, g = min(g2, g), max(g2, g)
+                        g3 = min(g3, g)
+                few[0], few[1], few[2], few[3] = g0, g1, g2, g3
+                bits[0] = few[k - 1] & ~index_bits
+                if not use_grid or scratch[0] - widest < reach:
+                    for slot in range(k):
+                        out[e, i, slot] = few[slot] & index_bits if few[slot] < _FAR else -1
+                    continue
+            for slot in range(k):
+                gaps[slot], nearest[slot] = np.inf, -1
+            if use_grid:
+                _nearest_in_grid(px, py, itself, table, widest, header, start, gaps, nearest)
             else:
-                found = _nearest_of_all(x, y, itself, targets[e], radius, active[e], scratch, gaps, out[e, i])
-            for slot in range(found, k):
-                out[e, i, slot] = -1
+                _nearest_in_stretch(px, py, 0, count, itself, table, gaps, nearest)
+            for slot in range(k):
+                out[e, i, slot] = nearest[slot]
 
 
 @compiled_like_numpy
@@ -264,7 +316,7 @@ def _candidate_pairs_in_grid(
     header = np.empty(5)
     cell_of, order = np.empty(num_robots, dtype=np.int64), np.empty(num_robots, dtype=np.int64)
     start = np.empty(num_robots + 2, dtype=np.int64)
-    build_grid(position, active, 2 * widest, header, cell_of, start, order)
+    build_grid(position, active, 2 * widest, 1.0, header, cell_of, start, order)
     columns, rows = int(header[_COLUMNS]), int(header[_ROWS])
     # In the order of cells: whoever is near is near in memory, too.
     x, y, reaches = np.empty(num_robots), np.empty(num_robots), np.empty(num_robots)
