@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -13,33 +14,57 @@ from fleet_gym.profiling.signals import MIB
 
 
 class Spread:
-    """Mean, lowest and highest of what was added since the last `clear`."""
+    """Mean, lowest and highest of what was added since the last `clear`.
 
-    __slots__ = ("count", "high", "low", "total")
+    `add` makes no object that lives on: it is called between allocations that are being traced.
+    """
+
+    __slots__ = ("_buffer", "_count", "_high", "_low", "_pending", "_total")
+
+    BUFFERED = 250  # indices that small are objects Python keeps anyway
 
     def __init__(self) -> None:
+        self._buffer = array("q", bytes(8 * self.BUFFERED))
         self.clear()
 
     def clear(self) -> None:
         """Forgets everything."""
-        self.count = 0
-        self.total = 0
-        self.low = 1 << 62
-        self.high = -1
+        self._pending = self._count = self._total = 0
+        self._low, self._high = 1 << 62, -1
 
     def add(self, value: int) -> None:
-        """Takes one value into account."""
-        self.count += 1
-        self.total += value
-        if value < self.low:
-            self.low = value
-        if value > self.high:
-            self.high = value
+        """Takes one value into account, bytes."""
+        self._buffer[self._pending] = value
+        self._pending += 1
+        if self._pending == self.BUFFERED:
+            self._fold()
 
     @property
     def mean(self) -> float:
         """The mean; 0 when nothing was added."""
-        return self.total / self.count if self.count else 0.0
+        self._fold()
+        return self._total / self._count if self._count else 0.0
+
+    @property
+    def low(self) -> int:
+        """The lowest value; 2^62 when nothing was added."""
+        self._fold()
+        return self._low
+
+    @property
+    def high(self) -> int:
+        """The highest value; -1 when nothing was added."""
+        self._fold()
+        return self._high
+
+    def _fold(self) -> None:
+        if self._pending:
+            values = self._buffer[: self._pending]
+            self._count += self._pending
+            self._total += sum(values)
+            self._low = min(self._low, min(values))
+            self._high = max(self._high, max(values))
+            self._pending = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +83,7 @@ class MemoryRecord:
         peak_max_mb: highest value reached in the interval.
         growth_mb: last sample minus the previous interval's last sample (at first: minus the one at construction).
         rss_mb: resident set size at the end.
-        uss_mb: unique set size, None until it was read (it is read for at most 1 % of the time).
+        uss_mb: unique set size, None until it was read (which takes at most 0.5 % of the time).
         native_mb: bytes handed out by the C allocator at the end, None where it cannot be read.
         python_blocks: live blocks of the Python allocator at the end.
         resets: calls of ``reset`` in the interval.
@@ -160,9 +185,7 @@ class RecordStore:
         """Keeps a record, in the place of the oldest when full."""
         at = self._written % len(self._numbers)
         values = vars(record)
-        for column, name in enumerate(_NUMBERS):
-            value = values[name]
-            self._numbers[at, column] = math.nan if value is None else value
+        self._numbers[at] = [math.nan if values[name] is None else values[name] for name in _NUMBERS]
         self._codes[at, 0] = SOURCES.index(record.source)
         for column, name in enumerate(SIGNALS, 1):
             status = record.verdicts.get(name)

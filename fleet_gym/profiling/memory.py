@@ -54,7 +54,7 @@ class MemoryProfiler:
         self._sinks = open_sinks(settings.log_path, settings.tensorboard_dir)
         native, self._native_is_known = native_reader()
         self._interval = settings.interval
-        self._native = NativeSampler(native, max(1, self._interval // 16), max(1, self._interval // 4))
+        self._native = NativeSampler(native, max(1, self._interval // 8), max(1, self._interval // 4))
         self.before_step = self._native.before_step
         self._count = self._total_steps = self._full_intervals = self._readings_remembered = 0
         self._current, self._peak = Spread(), Spread()
@@ -75,8 +75,9 @@ class MemoryProfiler:
         self._take_snapshot()
         self._started = self._interval_started = time.perf_counter()
         self._phases = NativePhases(self._native.timed_read())
-        self._last, self._highest = self._source.sample() or (0, 0)
-        self._previous_end = self._last
+        self._source.sample()
+        self._highest = self._source.peak
+        self._last = self._previous_end = self._source.current
 
     def after_step(self, before: int) -> None:
         """Takes the state after a step into account.
@@ -117,13 +118,13 @@ class MemoryProfiler:
     def usage(self) -> dict[str, float] | None:
         """Returns MiB now and the highest since profiling started; after `close`, as they were then; None once lost."""
         if not self._is_closed and not self._is_lost:
-            reading = None if self._source.is_lost() else self._source.sample()
-            if reading is None:
+            source = self._source
+            if source.is_lost or not source.sample():
                 self._lose()
             else:
-                self._last, peak = reading
-                self._carried_peak = max(self._carried_peak, peak)
-                self._highest = max(self._highest, peak)
+                self._last = source.current
+                self._carried_peak = max(self._carried_peak, source.peak)
+                self._highest = max(self._highest, source.peak)
         if self._is_lost:
             return None
         return {"current_mb": mib(self._last), "peak_mb": mib(self._highest)}
@@ -155,7 +156,9 @@ class MemoryProfiler:
         lines = self._window_lines
         if isinstance(self._source, TracedHeap) and not self._is_lost:
             step, snapshot = self._snapshots[0]
-            lines = tuple(growing_lines(snapshot, self._traced_lines(), self._total_steps + self._count - step))
+            lines = tuple(
+                growing_lines(snapshot, traced_lines(self._settings.nframe), self._total_steps + self._count - step)
+            )
         return MemoryReport(
             steps=self._total_steps + self._count,
             seconds=time.perf_counter() - self._started,
@@ -176,16 +179,16 @@ class MemoryProfiler:
             self._sample()
 
     def _sample(self) -> None:
-        reading = self._source.sample()
-        if reading is None:
+        source = self._source
+        if not source.sample():
             self._lose()
             return
-        current, peak = reading
+        peak = source.peak
         if self._carried_peak > peak:
             peak = self._carried_peak
         self._carried_peak = 0
-        self._last = current
-        self._current.add(current)
+        self._last = source.current
+        self._current.add(source.current)
         self._peak.add(peak)
         if peak > self._highest:
             self._highest = peak
@@ -199,7 +202,7 @@ class MemoryProfiler:
             )
 
     def _end_interval(self) -> None:
-        if self._source.is_lost():
+        if self._source.is_lost:
             self._lose()
         self._total_steps += self._count
         start = time.perf_counter()
@@ -259,18 +262,17 @@ class MemoryProfiler:
         hours = left / mib(verdict.bytes_per_step * steps_per_second) / 3600
         return replace(verdict, hours_to_limit=hours)
 
-    def _traced_lines(self) -> dict[Location, tuple[int, int]]:
-        return traced_lines(self._settings.nframe, collect=self._total_steps > 0)
-
     def _take_snapshot(self) -> None:
         """Keeps the latest two: the older one is a baseline that covers at least half of the run."""
-        if isinstance(self._source, TracedHeap) and not self._source.is_lost():
-            self._snapshots = [*self._snapshots[-1:], (self._total_steps, self._traced_lines())]
+        if isinstance(self._source, TracedHeap) and not self._source.is_lost:
+            # Garbage in a baseline only makes a line look smaller; collecting it here would cost a step 20 ms and more.
+            lines = traced_lines(self._settings.nframe, collect=False)
+            self._snapshots = [*self._snapshots[-1:], (self._total_steps, lines)]
 
     def _open_window(self) -> None:
         """Traces long enough to see four resets, so that a leak in reset shows in both halves."""
         least, most = WINDOW_STEPS
-        spacing = self._total_steps // max(self._phases.resets, 1)
+        spacing = self._total_steps // self._phases.resets if self._phases.resets else 0
         steps = self._settings.diagnosis_steps or min(max(4 * spacing, least), most)
         logger.info("[MEMORY+] a leak is suspected: tracing %d steps to name the lines", steps)
         self._window = TracingWindow(steps, self._settings.nframe, self._native.read)
@@ -336,6 +338,6 @@ class MemoryProfiler:
 
 
 def _release(source: TracedHeap | Rss, sinks: list[Sink]) -> None:
-    source.close()
+    source.release()
     for sink in sinks:
         sink.close()

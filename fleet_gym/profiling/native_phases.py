@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 
 from fleet_gym.profiling.report import PhaseMemory
 
-SHARE = 0.01
+SHARE = 0.005
 CHEAP_S = 20e-6
 CHEAP_AT_INTERVAL_END_S = CHEAP_AT_RESET_S = 2e-3
 
 
 class NativeSampler:
-    """Decides at which steps the native heap is read, so that readings take about 1 % of the time.
+    """Decides at which steps the native heap is read, so that readings take about half a percent of the time.
 
     The distances between sampled steps are random, so that no period of the environment can hide between them. One
     reading costs a few microseconds, but glibc walks its free chunks for it (0.2 us each): in a fragmented heap it can

@@ -12,57 +12,49 @@ from fleet_gym.profiling.log import logger
 from fleet_gym.profiling.tracing import TraceLease
 
 
-class TracedHeap:
-    """The Python heap as tracemalloc knows it.
-
-    Args:
-        nframe: frames kept per allocation.
-    """
+class TracedHeap(TraceLease):
+    """The Python heap as tracemalloc knows it."""
 
     name = "tracemalloc"
 
-    def __init__(self, nframe: int) -> None:
-        self._lease = TraceLease(nframe)
-        self.sample = self._lease.sample
-        self.close = self._lease.release
-
-    def is_lost(self) -> bool:
-        """Whether somebody stopped or cleared the tracing."""
-        return self._lease.is_lost
-
 
 class Rss:
-    """The resident set of this process. The kernel keeps one peak per process: only a new one says something."""
+    """The resident set of this process.
+
+    Attributes:
+        current: bytes at the latest sample.
+        peak: the highest since the sample before, if that was a new record of the process, of which the kernel keeps
+            only one; else `current`.
+    """
 
     name = "rss"
+    is_lost = False
 
     def __init__(self) -> None:
         self._seen_peak = signals.peak_rss_bytes()
+        self.current = self.peak = 0
 
-    def sample(self) -> tuple[int, int] | None:
-        """Reads bytes now, and the highest since the sample before if that was a new record of the process."""
-        rss, peak = signals.rss_bytes(), signals.peak_rss_bytes()
-        if peak <= self._seen_peak:
-            return rss, rss
-        self._seen_peak = peak
-        return rss, max(rss, peak)
+    def sample(self) -> bool:
+        """Reads `current` and `peak`."""
+        self.current = self.peak = signals.rss_bytes()
+        peak = signals.peak_rss_bytes()
+        if peak > self._seen_peak:
+            self._seen_peak = peak
+            self.peak = max(self.current, peak)
+        return True
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Holds nothing."""
-
-    def is_lost(self) -> bool:
-        """Never."""
-        return False
 
 
 class SlowSignals:
-    """Readings of a millisecond and more, once per interval; this process's own for at most 1 % of the time.
+    """Readings of a millisecond and more, once per interval; this process's own for at most half a percent of the time.
 
     Args:
         limit_mb: memory this process may use; None finds out.
     """
 
-    SHARE = 0.01
+    SHARE = 0.005
 
     def __init__(self, limit_mb: float | None) -> None:
         self.limit_mb = mib(signals.memory_limit_bytes()) if limit_mb is None else limit_mb

@@ -23,26 +23,31 @@ class _Session:
         self.leases: list[TraceLease] = []
         self.seen_peak = 0
         self.last_current = 0
+        self.current = self.peak = 0
         # Known to tracemalloc as long as nobody stops or clears it: the only way to notice a stop followed by a start.
         self._witness = bytearray(64)
 
     def is_disturbed(self) -> bool:
         return not tracemalloc.is_tracing() or tracemalloc.get_object_traceback(self._witness) is None
 
-    def read(self) -> tuple[int, int] | None:
-        current, peak = tracemalloc.get_traced_memory()
-        if self.lost or (peak < self.last_current and self.is_disturbed()) or not peak:
+    def read(self) -> bool:
+        """Reads the traced heap into `current` and `peak`; False once the session is lost.
+
+        Few objects are made here: each would be traced.
+        """
+        self.current, self.peak = tracemalloc.get_traced_memory()
+        if self.lost or (self.peak < self.last_current and self.is_disturbed()) or not self.peak:
             self.lost = True
-            return None
-        self.last_current = current
+            return False
+        self.last_current = self.current
         if self.owned:
             tracemalloc.reset_peak()
-        elif peak <= self.seen_peak:  # not ours to reset: an old peak says nothing about this sample
-            self.seen_peak = peak
-            peak = current
+        elif self.peak <= self.seen_peak:  # not ours to reset: an old peak says nothing about this sample
+            self.seen_peak = self.peak
+            self.peak = self.current
         else:
-            self.seen_peak = peak
-        return current, peak
+            self.seen_peak = self.peak
+        return True
 
 
 _session: _Session | None = None
@@ -57,6 +62,8 @@ class TraceLease:
 
     Attributes:
         is_owner: False when somebody else had started tracing.
+        current: bytes at the latest sample.
+        peak: the highest they were between the sample before and that one.
     """
 
     def __init__(self, nframe: int = 1) -> None:
@@ -74,7 +81,7 @@ class TraceLease:
                 session.leases.append(self)
             self._session = session
         self.is_owner = self._session.owned
-        self._pending_peak = 0
+        self.current = self.peak = self._pending_peak = 0
 
     @property
     def is_lost(self) -> bool:
@@ -84,24 +91,25 @@ class TraceLease:
             session.lost = True
         return session.lost
 
-    def sample(self) -> tuple[int, int] | None:
-        """Reads the traced heap.
+    def sample(self) -> bool:
+        """Reads the traced heap into `current` and `peak`.
+
+        In a session started by somebody else a peak below that session's own is not known, and `current` stands in.
 
         Returns:
-            Bytes now, and the highest they were since this lease's previous sample; None once the session is lost. In a
-            session started by somebody else a peak below that session's own is not known, and the bytes now stand in.
+            False once the session is lost.
         """
         session = self._session
         with session.lock:
-            read = session.read()
-            if read is None:
-                return None
-            current, peak = read
+            if not session.read():
+                return False
+            peak = session.peak
             for lease in session.leases:
                 if lease._pending_peak < peak:
                     lease._pending_peak = peak
-            peak, self._pending_peak = self._pending_peak, current
-        return current, peak
+            self.current = session.current
+            self.peak, self._pending_peak = self._pending_peak, session.current
+        return True
 
     def release(self) -> None:
         """Gives the share back; the last one stops the tracing if it was started here. A second call does nothing."""

