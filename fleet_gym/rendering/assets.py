@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym._pybullet import pybullet_data_path
-from fleet_gym.rendering.lod import lod_chain, primitive_chain
+from fleet_gym.rendering.lod import build_chain, lod_chain, primitive_chain
 from fleet_gym.rendering.meshes import (
     Mesh,
     box_mesh,
@@ -37,6 +37,8 @@ def shape_mesh(shape: VisualShape) -> Mesh:
     Raises:
         ValueError: its mesh file cannot be read.
     """
+    if shape.mesh is not None:
+        return scaled(shape.mesh, shape.size)
     if shape.kind == "mesh":
         return scaled(load_mesh(shape.file), shape.size)
     if shape.kind == "box":
@@ -196,6 +198,8 @@ def mesh_chain(shape: VisualShape, with_lod: bool) -> Sequence[tuple[Mesh, float
     """Returns the levels of detail of a shape's mesh with their errors in m, full mesh first."""
     if not with_lod or shape.kind in ("box", "plane"):
         return [(shape_mesh(shape), 0.0)]
+    if shape.mesh is not None:
+        return build_chain(shape_mesh(shape))
     if shape.kind == "mesh":
         return lod_chain(shape.file, shape.size)
     return _rounded_chain(shape.kind, shape.size)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fleet_gym._pybullet import pybullet, pybullet_data_path
+from fleet_gym.rendering.meshes import Mesh, heightfield_mesh, mesh_from_arrays
 from fleet_gym.rendering.raster_core import PlacedShape, RasterCore, Target, WorldBatch, build_tables, unit_light
 from fleet_gym.rendering.scene_batch import segmentation_value
 from fleet_gym.rendering.shapes import RGBA, ShapeKind, UndrawableShapeError, VisualShape, as_rows
@@ -21,8 +22,9 @@ from fleet_gym.world.state import DEFAULT_LIGHT
 
 logger = logging.getLogger("fleet_gym.rendering")
 
+_MESH, _HEIGHTFIELD = 5, 9  # geometryType of pybullet.getVisualShapeData
+
 CameraImage = tuple[int, int, NDArray[np.uint8], NDArray[np.float32], NDArray[np.int32]]
-# geometryType of pybullet.getVisualShapeData
 _KINDS: dict[int, ShapeKind] = {2: "sphere", 3: "box", 4: "cylinder", 5: "mesh", 6: "plane", 7: "capsule"}
 
 
@@ -36,9 +38,10 @@ def attach(client: int = 0, *, threads: int = 1, lod: bool = True) -> AttachedCa
         width, height, rgba, depth, segmentation = camera.getCameraImage(320, 240, view, projection)
 
     Bodies loaded or removed later are noticed; after ``changeVisualShape`` call `AttachedCamera.refresh`. PyBullet does
-    not tell what is in meshes made from arrays, height fields, soft bodies, capsules of MJCF files and textures set at
-    run time: with the first three, images come from TinyRenderer, with one warning; the others are drawn as
-    PyBullet describes them.
+    not tell what is in meshes made from arrays and height fields: `AttachedCamera.describe_mesh` and
+    `AttachedCamera.describe_heightfield` do. With those not described and with soft bodies, images come from
+    TinyRenderer, with one warning. Capsules of MJCF files and textures set at run time are drawn as PyBullet describes
+    them.
 
     Args:
         client: ``physicsClientId``.
@@ -62,10 +65,68 @@ class AttachedCamera:
         self._bodies: tuple[int, ...] | None = None
         self._base_inertial: list[tuple[Sequence[float], Sequence[float]]] = []
         self._warned: set[str] = set()
+        self._described: dict[tuple[int, int], Mesh] = {}
 
     def refresh(self) -> None:
         """Reads shapes and colours again at the next image."""
         self._bodies = None
+
+    def describe_mesh(
+        self,
+        body: int,
+        vertices: ArrayLike,
+        indices: ArrayLike,
+        *,
+        link: int = -1,
+        normals: ArrayLike | None = None,
+        uvs: ArrayLike | None = None,
+        texture: str = "",
+    ) -> None:
+        """Says what is in a mesh made from arrays, with the arguments of ``pybullet.createVisualShape``.
+
+        Args:
+            body: its body.
+            vertices: (V, 3), m.
+            indices: (F, 3) or flat.
+            link: its link.
+            normals: (V, 3), or None for flat triangles.
+            uvs: (V, 2), v upwards.
+            texture: image path.
+
+        Raises:
+            ValueError: the arrays do not fit.
+        """
+        self._described[body, link] = mesh_from_arrays(
+            np.asarray(vertices),
+            np.asarray(indices),
+            None if normals is None else np.asarray(normals),
+            None if uvs is None else np.asarray(uvs),
+            texture,
+        )
+        self.refresh()
+
+    def describe_heightfield(
+        self, body: int, heights: ArrayLike, rows: int, columns: int, scale: Sequence[float] = (1.0, 1.0, 1.0)
+    ) -> None:
+        """Says what is in a height field, with the arguments of ``pybullet.createCollisionShape``.
+
+        Args:
+            body: its body.
+            heights: ``heightfieldData``, rows * columns numbers, x fastest.
+            rows: ``numHeightfieldRows``, grid points along x.
+            columns: ``numHeightfieldColumns``, grid points along y.
+            scale: ``meshScale``.
+
+        Raises:
+            ValueError: the number of heights is another.
+        """
+        values = np.asarray(heights, dtype=np.float64).ravel()
+        if values.size != rows * columns:
+            raise ValueError(f"heights: expected rows * columns = {rows * columns} numbers, got {values.size}")
+        # Bullet puts the middle of the heights at the origin.
+        grid = (values.reshape(columns, rows) - (values.min() + values.max()) / 2) * scale[2]
+        self._described[body, -1] = heightfield_mesh(grid, (scale[0], scale[1]))
+        self.refresh()
 
     def close(self) -> None:
         """Frees its buffers; calling it again does nothing. The client stays as it is."""
@@ -132,7 +193,7 @@ class AttachedCamera:
             placed = []
             self._base_inertial, frame = [], 0
             for body in bodies:
-                placed += _shapes_of(self._client, body, frame)
+                placed += _shapes_of(self._client, body, frame, self._described)
                 self._base_inertial.append(p.getDynamicsInfo(body, -1, physicsClientId=self._client)[3:5])
                 frame += 1 + p.getNumJoints(body, physicsClientId=self._client)
             tables = build_tables([replace(shape, thing=0) for shape in placed], 1, lod=self._lod)
@@ -229,20 +290,28 @@ def _matrix(name: str, values: Sequence[float] | None) -> NDArray[np.float64]:
     return matrix
 
 
-def _shapes_of(client: int, body: int, first_frame: int) -> list[PlacedShape]:
+def _shapes_of(
+    client: int, body: int, first_frame: int, described: Mapping[tuple[int, int], Mesh]
+) -> list[PlacedShape]:
     p = pybullet()
     name = p.getBodyInfo(body, physicsClientId=client)[1].decode(errors="replace")
     placed = []
     for entry in p.getVisualShapeData(body, physicsClientId=client):
         link, geometry, dimensions, file = entry[1], entry[2], entry[3], entry[4].decode(errors="replace")
-        kind = _KINDS.get(geometry)
-        if kind is None or (kind == "mesh" and not file):
+        kind, given = _KINDS.get(geometry), None
+        if geometry in (_MESH, _HEIGHTFIELD) and not file and (body, link) in described:
+            kind, given = "mesh", described[body, link]
+        elif kind is None or (kind == "mesh" and not file):
             raise UndrawableShapeError(
                 f"shape: cannot draw geometry of type {geometry} without a file (link {link} of body {body} {name!r})"
             )
         local = np.column_stack([quaternion_matrix(np.array(entry[6])), np.array(entry[5])])
         rgba: RGBA = (entry[7][0], entry[7][1], entry[7][2], entry[7][3])
-        if kind == "mesh":
+        assert kind is not None
+        if given is not None:
+            scale = (1.0, 1.0, 1.0) if geometry == _HEIGHTFIELD else tuple(dimensions)
+            shape = VisualShape("mesh", scale, "", link + 1, as_rows(local), rgba, given)
+        elif kind == "mesh":
             shape = VisualShape("mesh", tuple(dimensions), _mesh_path(file), link + 1, as_rows(local), rgba)
         else:
             shape = VisualShape(kind, _size(kind, dimensions), "", link + 1, as_rows(local), rgba)

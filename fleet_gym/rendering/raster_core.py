@@ -82,7 +82,7 @@ def build_tables(
     chains: list[Sequence[tuple[Mesh, float]]] = []
     textures, mesh_of = TextureStore(), []
     for entry in placed:
-        key = (entry.shape.kind, entry.shape.size, entry.shape.file)
+        key = (entry.shape.kind, entry.shape.size, entry.shape.file, id(entry.shape.mesh))
         if key not in keys:
             keys[key] = len(chains)
             chains.append(mesh_chain(entry.shape, lod))

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet_gym.rendering.meshes import Mesh
 from fleet_gym.world.forward_kinematics import load_tree, numbers, origin_matrix, parse_urdf
 
 ShapeKind = Literal["mesh", "box", "cylinder", "capsule", "sphere", "plane"]
@@ -35,6 +36,7 @@ class VisualShape:
         link: index of its link, root 0 (PyBullet's link number plus one).
         local: (3, 4) shape to link frame, as nested tuples, m.
         rgba: 0..1, multiplies the texture.
+        mesh: the geometry itself, for a mesh that is in no file.
     """
 
     kind: ShapeKind
@@ -43,6 +45,7 @@ class VisualShape:
     link: int
     local: tuple[tuple[float, ...], ...]
     rgba: RGBA = WHITE
+    mesh: Mesh | None = None
 
 
 def as_rows(matrix: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:

@@ -113,6 +113,39 @@ def test_what_pybullet_does_not_tell_is_drawn_by_pybullet_with_one_warning(clien
     assert "type 5" in caplog.text
 
 
+def test_described_meshes_and_height_fields_are_drawn_by_the_rasterizer(client, caplog):
+    p = pybullet()
+    corners = [[-0.4, -0.3, 0], [0.5, -0.3, 0], [0.1, 0.5, 0], [0, 0, 0.7]]
+    faces = [0, 1, 3, 1, 2, 3, 2, 0, 3, 0, 2, 1]
+    mesh = p.createVisualShape(
+        p.GEOM_MESH, vertices=corners, indices=faces, meshScale=[1, 1, 1], rgbaColor=[0.9, 0.3, 0.2, 1],
+        physicsClientId=client.id,
+    )  # fmt: skip
+    tent = p.createMultiBody(0, -1, mesh, basePosition=[0.3, -0.2, 0.5], physicsClientId=client.id)
+    rows, columns = 12, 9
+    heights = (np.sin(np.arange(rows)[None] * 0.7) * 0.3 + np.arange(columns)[:, None] * 0.05).ravel()
+    field = p.createCollisionShape(
+        p.GEOM_HEIGHTFIELD, meshScale=[0.2, 0.25, 1.0], heightfieldData=heights.tolist(), numHeightfieldRows=rows,
+        numHeightfieldColumns=columns, physicsClientId=client.id,
+    )  # fmt: skip
+    ground = p.createMultiBody(0, field, basePosition=[0, 0, 0.2], physicsClientId=client.id)
+    camera = fleet_gym.rendering.attach(client.id)
+    camera.describe_mesh(tent, corners, faces)
+    camera.describe_heightfield(ground, heights, rows, columns, (0.2, 0.25, 1.0))
+    with caplog.at_level(logging.WARNING, logger="fleet_gym"):
+        ours, theirs = both(camera, client, *matrices(eye=(2.0, -2.4, 2.2)))
+    assert not caplog.records
+    for body in (tent, ground):
+        mine, other = ours[4] == body, theirs[4] == body
+        assert other.sum() > 200
+        assert (mine & other).sum() / (mine | other).sum() > 0.97
+    assert np.abs(ours[3] - theirs[3])[ours[4] == theirs[4]].max() < 0.02
+    with pytest.raises(ValueError, match="heights"):
+        camera.describe_heightfield(ground, heights, rows, columns + 1)
+    with pytest.raises(ValueError, match="indices"):
+        camera.describe_mesh(tent, corners, [0, 1, 9])
+
+
 def test_shadows_and_odd_projections_are_drawn_by_pybullet(client, caplog):
     p = pybullet()
     client.load_urdf("plane.urdf")
