@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 
 from fleet_gym._validation import finite_float, non_negative_int
 from fleet_gym.tasks.base import Evaluation
+from fleet_gym.tasks.navigation_kernel import judge
 from fleet_gym.tasks.navigation_layout import NavigationLayout
+from fleet_gym.tasks.navigation_lidar import Lidar
 from fleet_gym.tasks.placement import MAX_RESTARTS, TRIAL_RESTARTS, PlacementError, place_discs
 from fleet_gym.world.neighbors import nearest_targets
 from fleet_gym.world.robots import RobotModel, known_robots, robot_model
@@ -41,6 +44,15 @@ _MARKER_COLORS = (
 )
 
 
+@dataclass(frozen=True)
+class _Judgement:
+    robot_reward: NDArray[np.float64]
+    reward: NDArray[np.float64]
+    fallen: NDArray[np.bool_]
+    success: NDArray[np.bool_]
+    terminated: NDArray[np.bool_]
+
+
 class Navigation:
     """Drives each robot of a world to its own goal; see `Task` for the protocol.
 
@@ -54,6 +66,9 @@ class Navigation:
         clearance: smallest gap between anything at the start of an episode, m.
         nearest_robots: how many other robots each robot observes, at most.
         nearest_obstacles: how many obstacles each robot observes, at most.
+        lidar_rays: rays of each robot's planar range sensor, 0 for none; they see robots and obstacles.
+        lidar_range: m, what a ray says that meets nothing nearer.
+        lidar_noise: standard deviation of a range, m; the episode's seed decides it.
         progress_weight: reward per metre come closer to the goal.
         goal_bonus: reward of a robot's first arrival at its goal in an episode.
         success_bonus: reward of every robot when all have arrived.
@@ -77,6 +92,9 @@ class Navigation:
         clearance: float = 0.1,
         nearest_robots: int = 3,
         nearest_obstacles: int = 3,
+        lidar_rays: int = 0,
+        lidar_range: float = 5.0,
+        lidar_noise: float = 0.0,
         progress_weight: float = 1.0,
         goal_bonus: float = 1.0,
         success_bonus: float = 2.0,
@@ -96,6 +114,9 @@ class Navigation:
         self.clearance = finite_float("clearance", clearance, minimum=0.0, maximum=MAX_LENGTH)
         self.nearest_robots = non_negative_int("nearest_robots", nearest_robots)
         self.nearest_obstacles = non_negative_int("nearest_obstacles", nearest_obstacles)
+        self.lidar_rays = non_negative_int("lidar_rays", lidar_rays)
+        self.lidar_range = finite_float("lidar_range", lidar_range, minimum=0.0, exclusive=True)
+        self.lidar_noise = finite_float("lidar_noise", lidar_noise, minimum=0.0)
         self.progress_weight = finite_float("progress_weight", progress_weight)
         self.goal_bonus = finite_float("goal_bonus", goal_bonus)
         self.success_bonus = finite_float("success_bonus", success_bonus)
@@ -153,8 +174,20 @@ class Navigation:
         self._obstacle_radius = np.array([body.shape.bounding_radius for body in scene.bodies[: self.num_obstacles]])
         self._obstacle_height = np.array([body.shape.height for body in scene.bodies[: self.num_obstacles]])
         self._layout = NavigationLayout(
-            scene, self.nearest_robots, self.nearest_obstacles, self.num_obstacles, self._obstacle_radius
+            scene,
+            self.nearest_robots,
+            self.nearest_obstacles,
+            self.num_obstacles,
+            self._obstacle_radius,
+            self.lidar_rays,
+            self.lidar_range,
         )
+        self._lidar = None
+        if self.lidar_rays:
+            obstacles = scene.bodies[: self.num_obstacles]
+            self._lidar = Lidar(scene, obstacles, self.lidar_rays, self.lidar_range, self.lidar_noise)
+        self._noise_key = np.zeros(num_envs, dtype=np.int64)
+        self._noise_step = np.zeros(num_envs, dtype=np.int64)
         self.state_layout = self._layout.columns
         self.observation_low, self.observation_high = self._layout.low, self._layout.high
         self._goal = np.zeros((num_envs, num_robots, 2))
@@ -165,7 +198,10 @@ class Navigation:
         self._num_collisions = np.zeros(num_envs, dtype=np.int64)
         for trial in range(5):
             self._draw(np.random.default_rng(trial), TRIAL_RESTARTS)
-        self._observe(FleetState.allocate(1, scene), self._goal[:1], self._previous_action[:1])  # compiles its kernel
+        # Compiles the kernels; what they write is set again for the first episode.
+        resting = FleetState.allocate(num_envs, scene)
+        _, distance = self._observe(resting, None)
+        self._judge(resting, self._previous_action, distance)
 
     def sample(self, rngs: Sequence[np.random.Generator], worlds: NDArray[np.intp]) -> WorldSample:
         """Draws obstacles, starts, goals and headings; see `Task.sample`."""
@@ -178,6 +214,8 @@ class Navigation:
             body_position[row, : self.num_obstacles, :2] = obstacles
             yaw[row] = rng.uniform(-np.pi, np.pi, num_robots)
             body_yaw[row, : self.num_obstacles] = rng.uniform(-np.pi, np.pi, self.num_obstacles)
+            if self.lidar_noise:
+                self._noise_key[worlds[row]] = rng.integers(2**62)
         position[..., 2] = self._base_height
         body_position[:, : self.num_obstacles, 2] = self._obstacle_height / 2
         body_position[:, self.num_obstacles :, :2] = goal
@@ -187,6 +225,7 @@ class Navigation:
         self._previous_distance[worlds] = np.nan
         self._arrived[worlds] = False
         self._num_collisions[worlds] = 0
+        self._noise_step[worlds] = -1  # before the first look at the episode
         return WorldSample(
             position=position,
             orientation=yaw_quaternion(yaw - self._forward_yaw),
@@ -199,7 +238,8 @@ class Navigation:
     def observe(self, state: FleetState, worlds: NDArray[np.intp]) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """Observes worlds that were just reset, see `Task.observe`."""
         rows = state.take(worlds)
-        observation, distance = self._observe(rows, self._goal[worlds], self._previous_action[worlds])
+        self._noise_step[worlds] = 0
+        observation, distance = self._observe(rows, worlds)
         self._previous_distance[worlds] = distance
         infos = {
             "success": np.zeros(len(worlds), dtype=np.bool_),
@@ -212,32 +252,45 @@ class Navigation:
     def evaluate(self, state: FleetState, actions: NDArray[np.float64]) -> Evaluation:
         """Rewards progress, arrival and success, charges collisions and effort; see `Task.evaluate`."""
         self._previous_action[:] = actions
-        observation, distance = self._observe(state, self._goal, self._previous_action)
-        fresh = np.isnan(self._previous_distance)
-        progress = np.where(fresh, 0.0, self._previous_distance - distance)
-        near = distance <= self.goal_radius
-        fallen = _fallen(state)
-        success = np.asarray(near.all(axis=1) & ~fallen.any(axis=1))
-        robot_reward = (
-            self.progress_weight * progress
-            + self.goal_bonus * (near & ~self._arrived)
-            + self.success_bonus * success[:, None]
-            - self.collision_cost * state.in_collision
-            - self.effort_cost * np.sum(actions * actions, axis=2) / self._num_channels
-        )
-        self._arrived |= near
-        self._previous_distance[:] = distance
+        self._noise_step += 1
+        observation, distance = self._observe(state, None)
+        result = self._judge(state, actions, distance)
         self._num_collisions += state.collision_starts
-        terminated = np.asarray(success | fallen.any(axis=1))
-        if self.terminate_on_collision:
-            terminated |= state.in_collision.any(axis=1)
         infos = {
-            "success": success,
+            "success": result.success,
             "goal_distance": distance,
             "num_collisions": self._num_collisions.copy(),
-            "fallen": fallen,
+            "fallen": result.fallen,
         }
-        return Evaluation(observation, robot_reward, robot_reward.mean(axis=1), terminated, infos)
+        return Evaluation(observation, result.robot_reward, result.reward, result.terminated, infos)
+
+    def _judge(self, state: FleetState, actions: NDArray[np.float64], distance: NDArray[np.float64]) -> _Judgement:
+        n, num_robots = distance.shape
+        result = _Judgement(
+            robot_reward=np.empty((n, num_robots)),
+            reward=np.empty(n),
+            fallen=np.empty((n, num_robots), dtype=np.bool_),
+            success=np.empty(n, dtype=np.bool_),
+            terminated=np.empty(n, dtype=np.bool_),
+        )
+        judge(
+            actions,
+            state.orientation,
+            state.in_collision,
+            distance,
+            self._previous_distance,
+            self._arrived,
+            self.goal_radius,
+            _FALLEN_COSINE,
+            (self.progress_weight, self.goal_bonus, self.success_bonus, self.collision_cost, self.effort_cost),
+            self.terminate_on_collision,
+            result.robot_reward,
+            result.reward,
+            result.fallen,
+            result.success,
+            result.terminated,
+        )
+        return result
 
     def save(self, worlds: NDArray[np.intp]) -> tuple[NDArray[Any], ...]:
         """Copies goals and per-episode arrays, see `Task.save`."""
@@ -249,7 +302,15 @@ class Navigation:
             array[worlds] = rows
 
     def _episode_arrays(self) -> tuple[NDArray[Any], ...]:
-        return (self._goal, self._previous_action, self._previous_distance, self._arrived, self._num_collisions)
+        return (
+            self._goal,
+            self._previous_action,
+            self._previous_distance,
+            self._arrived,
+            self._num_collisions,
+            self._noise_key,
+            self._noise_step,
+        )
 
     def _draw(
         self, rng: np.random.Generator, restarts: int = MAX_RESTARTS
@@ -276,15 +337,21 @@ class Navigation:
         return obstacles, rest[0::2], rest[1::2]
 
     def _observe(
-        self, state: FleetState, goal: NDArray[np.float64], previous_action: NDArray[np.float64]
+        self, state: FleetState, worlds: NDArray[np.intp] | None
     ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Returns observation (n, R, D) and goal distance (n, R)."""
+        """Returns observation (n, R, D) and goal distance (n, R) of some worlds, None for all."""
         n, num_robots = state.num_envs, state.num_robots
+        rows = slice(None) if worlds is None else worlds
         robots = np.empty((n, num_robots, self._layout.nearest_robots), dtype=np.int64)
         obstacles = np.empty((n, num_robots, self._layout.nearest_obstacles), dtype=np.int64)
         nearest_targets(state.position, state.position, self._robot_radius, state.active, True, robots)
         nearest_targets(state.position, state.body_position, self._obstacle_radius, state.body_active, False, obstacles)
-        return self._layout.fill(state, goal, previous_action, robots, obstacles)
+        observation, distance = self._layout.fill(
+            state, self._goal[rows], self._previous_action[rows], robots, obstacles
+        )
+        if self._lidar is not None:
+            self._lidar.observe(state, self._noise_key[rows], self._noise_step[rows], observation)
+        return observation, distance
 
 
 def _refuse_arms(robots: Sequence[RobotModel]) -> None:

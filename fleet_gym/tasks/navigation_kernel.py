@@ -160,3 +160,74 @@ def fill_observation(
                         high,
                     )
                 column += NEIGHBOR_SIZE
+
+
+@compiled_like_numpy
+def judge(
+    actions: NDArray[np.float64],
+    orientation: NDArray[np.float64],
+    in_collision: NDArray[np.bool_],
+    distance: NDArray[np.float64],
+    previous_distance: NDArray[np.float64],
+    arrived: NDArray[np.bool_],
+    goal_radius: float,
+    fallen_cosine: float,
+    weights: tuple[float, float, float, float, float],
+    terminate_on_collision: bool,
+    reward: NDArray[np.float64],
+    team_reward: NDArray[np.float64],
+    fallen: NDArray[np.bool_],
+    success: NDArray[np.bool_],
+    terminated: NDArray[np.bool_],
+) -> None:
+    """Rewards and flags of a step, as `Navigation` documents them.
+
+    Args:
+        actions: (E, R, A).
+        orientation: (E, R, 4) xyzw.
+        in_collision: (E, R).
+        distance: (E, R) m, to the goals.
+        previous_distance: (E, R) m, NaN in the first step of an episode; changed to `distance`.
+        arrived: (E, R) who has been at its goal before; changed.
+        goal_radius: m.
+        fallen_cosine: cosine of the tilt beyond which a robot has fallen.
+        weights: of progress, goal, success, collision and effort.
+        terminate_on_collision: whether a collision ends the episode.
+        reward: (E, R), set.
+        team_reward: (E,), set.
+        fallen: (E, R), set.
+        success: (E,), set.
+        terminated: (E,), set.
+    """
+    num_envs, num_robots, num_actions = actions.shape
+    progress_weight, goal_bonus, success_bonus, collision_cost, effort_cost = weights
+    for e in range(num_envs):
+        all_near, any_fallen, any_collision = True, False, False
+        for r in range(num_robots):
+            x, y = orientation[e, r, 0], orientation[e, r, 1]
+            fallen[e, r] = 1.0 - 2.0 * (x * x + y * y) < fallen_cosine
+            near = distance[e, r] <= goal_radius
+            all_near &= near
+            any_fallen |= fallen[e, r]
+            any_collision |= in_collision[e, r]
+            effort = 0.0
+            for a in range(num_actions):
+                effort += actions[e, r, a] * actions[e, r, a]
+            value = -effort_cost * effort / num_actions
+            if not np.isnan(previous_distance[e, r]):
+                value += progress_weight * (previous_distance[e, r] - distance[e, r])
+            if near and not arrived[e, r]:
+                value += goal_bonus
+                arrived[e, r] = True
+            if in_collision[e, r]:
+                value -= collision_cost
+            previous_distance[e, r] = distance[e, r]
+            reward[e, r] = value
+        success[e] = all_near and not any_fallen
+        total = 0.0
+        for r in range(num_robots):
+            if success[e]:
+                reward[e, r] += success_bonus
+            total += reward[e, r]
+        team_reward[e] = total / num_robots
+        terminated[e] = success[e] or any_fallen or (terminate_on_collision and any_collision)

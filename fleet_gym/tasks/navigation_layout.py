@@ -27,6 +27,7 @@ class NavigationLayout:
     - ``robots`` (6 each): the nearest other robots, nearest edge first: relative position x, y (m), relative velocity
       x, y (m/s), footprint radius (m), 1 if present; all zero if absent.
     - ``obstacles`` (6 each): the same for obstacles, with their bounding circle.
+    - ``lidar`` (one per ray, if asked for): ranges, m, counterclockwise from the driving direction.
 
     Attributes:
         columns: name -> slice.
@@ -43,6 +44,8 @@ class NavigationLayout:
         nearest_obstacles: int,
         num_obstacles: int,
         obstacle_radius: NDArray[np.float64],
+        lidar_rays: int = 0,
+        lidar_range: float = 0.0,
     ) -> None:
         self.nearest_robots = min(nearest_robots, scene.num_robots - 1)
         self.nearest_obstacles = min(nearest_obstacles, num_obstacles)
@@ -64,6 +67,7 @@ class NavigationLayout:
             ("previous_action", [-1.0] * scene.action_size, [1.0] * scene.action_size),
             ("robots", neighbor_low * self.nearest_robots, neighbor_high * self.nearest_robots),
             ("obstacles", neighbor_low * self.nearest_obstacles, neighbor_high * self.nearest_obstacles),
+            ("lidar", [0.0] * lidar_rays, [lidar_range] * lidar_rays),
         ]
         self.columns: dict[str, slice] = {}
         start = 0
@@ -83,6 +87,8 @@ class NavigationLayout:
         obstacles: NDArray[np.int64],
     ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Returns observation (n, R, D) float32, clipped to the bounds, and goal distance (n, R) m.
+
+        The ``lidar`` columns are left to `Lidar`.
 
         Args:
             state: n worlds, whose first bodies are the obstacles.
