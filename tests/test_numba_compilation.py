@@ -1,0 +1,71 @@
+import logging
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+from numba.core.caching import FunctionCache
+
+from fleet_gym import _numba
+
+
+def double(values):
+    total = 0.0
+    for i in range(len(values)):
+        total += 2.0 / values[i]
+    return total
+
+
+def double_like_numpy(values):
+    total = 0.0
+    for i in range(len(values)):
+        total += 2.0 / values[i]
+    return total
+
+
+@pytest.mark.parametrize("compiled", [_numba.compiled, _numba.compiled_like_numpy])
+def test_without_a_cache_folder_functions_are_compiled_per_process(monkeypatch, compiled):
+    njit = numba.njit
+
+    def refuses_to_cache(**options):
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(**options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(numba, "njit", refuses_to_cache)
+        function = compiled(double)
+    assert function(np.array([1.0, 4.0])) == 2.5
+
+
+def test_a_full_disk_costs_the_cache_and_not_the_call(monkeypatch, caplog):
+    def no_space(self, *_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(FunctionCache, "save_overload", no_space)
+    function = _numba.compiled(double)
+    with caplog.at_level(logging.WARNING, logger="fleet_gym"):
+        assert function(np.array([1.0, 4.0])) == 2.5
+        assert function(np.array([2.0])) == 1.0
+    assert len(caplog.records) == 1
+    assert "No space left" in caplog.text
+
+
+def test_division_by_zero_follows_the_error_model():
+    with pytest.raises(ZeroDivisionError):
+        _numba.compiled(double)(np.zeros(1))
+    assert _numba.compiled_like_numpy(double_like_numpy)(np.zeros(1)) == np.inf
+
+
+def test_loops_run_where_nothing_can_be_written():
+    code = (
+        "from numba.core import caching\n"
+        "caching.CacheImpl._locator_classes = []\n"
+        "import numpy as np\n"
+        "from fleet_gym.world.forward_kinematics import FleetKinematics\n"
+        "from fleet_gym.world.scene import Scene\n"
+        "from fleet_gym.world.state import FleetState\n"
+        "FleetKinematics(()).frames(FleetState.allocate(1, Scene(())), np.arange(1))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
