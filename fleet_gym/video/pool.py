@@ -50,9 +50,13 @@ main(setup)
 """
 
 
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
 def default_workers() -> int:
     """Returns half of the cores this process may use, at least 1 and at most 4."""
-    return max(1, min(4, len(os.sched_getaffinity(0)) // 2))
+    return max(1, min(4, _cores() // 2))
 
 
 class WorkerLostError(Exception):
@@ -249,8 +253,13 @@ class PoolBackend:
         self._folder = folder
         self._settings = settings
         self._lock = RunLock(folder, run_id)
-        self._setup = {"folder": str(folder), "settings": asdict(settings), "lock": str(self._lock.path)}
+        self._setup: dict[str, Any] = {
+            "folder": str(folder),
+            "settings": asdict(settings),
+            "lock": str(self._lock.path),
+        }
         self._count = min(num_workers, num_streams)
+        self._setup["threads"] = min(2, max(1, _cores() // self._count))
         self._streams_per_worker = -(-num_streams // self._count)
         self._position = {env: position for position, env in enumerate(envs)}
         self._numbers = itertools.count()

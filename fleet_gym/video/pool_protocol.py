@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,21 +25,21 @@ FATAL = b"X"  # text: why the worker ends
 
 LARGEST_MESSAGE = 1 << 17
 ITEMS_PER_MESSAGE = 64
-_FRAME_HEADER = struct.Struct("<QQII")
+_FRAME_HEADER = struct.Struct("<dQQII")
 _POSITION = struct.Struct("<Q")
 
 
 def pack_frames(offset: int, end: int, frame_bytes: int, streams: NDArray[np.int64]) -> bytes:
     """Returns the message about frames of `frame_bytes` each at `offset` in the ring; `end` is to be acknowledged."""
     numbers = streams.astype("<u4").tobytes()
-    return FRAMES + _FRAME_HEADER.pack(offset, end, frame_bytes, len(streams)) + numbers
+    return FRAMES + _FRAME_HEADER.pack(time.monotonic(), offset, end, frame_bytes, len(streams)) + numbers
 
 
-def unpack_frames(message: bytes) -> tuple[int, int, int, list[int]]:
-    """Returns (offset, end, frame bytes, streams)."""
-    offset, end, frame_bytes, count = _FRAME_HEADER.unpack_from(message, 1)
+def unpack_frames(message: bytes) -> tuple[float, int, int, int, list[int]]:
+    """Returns (seconds since it was packed, offset, end, frame bytes, streams)."""
+    packed, offset, end, frame_bytes, count = _FRAME_HEADER.unpack_from(message, 1)
     numbers = np.frombuffer(message, dtype="<u4", count=count, offset=1 + _FRAME_HEADER.size)
-    return offset, end, frame_bytes, numbers.tolist()
+    return time.monotonic() - packed, offset, end, frame_bytes, numbers.tolist()
 
 
 def pack_ack(position: int) -> bytes:

@@ -10,6 +10,7 @@ import select
 import socket
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -26,6 +27,9 @@ from fleet_gym.video.run_lock import lock_byte
 from fleet_gym.video.writers import CHANNELS, EncoderSettings, StreamRequest
 
 _PARENT_LOOKED_AFTER = 2.0  # seconds
+# A worker whose frames have waited so long is behind and encodes in two threads. One that keeps up leaves the other
+# cores to the simulation, which a second thread would only interrupt.
+_BEHIND = 0.1  # seconds
 
 
 class _Stream:
@@ -85,6 +89,7 @@ class Worker:
         self._folder = Path(setup["folder"])
         self._settings = EncoderSettings(**setup["settings"])
         self._streams: dict[int, _Stream] = {}
+        self._helper = ThreadPoolExecutor(1) if setup["threads"] > 1 else None
         self._lock = os.open(setup["lock"], os.O_RDWR | os.O_APPEND)
         lock_byte(self._lock, setup["index"] + 1)
 
@@ -130,17 +135,28 @@ class Worker:
         os.write(self._lock, os.fsencode(part_name) + b"\n")
 
     def _encode(self, message: bytes) -> None:
-        offset, end, frame_bytes, numbers = protocol.unpack_frames(message)
-        for number in numbers:
+        waited, offset, end, frame_bytes, numbers = protocol.unpack_frames(message)
+        jobs = [(number, offset + position * frame_bytes) for position, number in enumerate(numbers)]
+        if self._helper is not None and waited > _BEHIND and len(jobs) > 1:
+            half = self._helper.submit(self._encode_some, jobs[::2], frame_bytes)
+            failures = self._encode_some(jobs[1::2], frame_bytes) + half.result()
+        else:
+            failures = self._encode_some(jobs, frame_bytes)
+        if failures:
+            self._tell(failures)
+        self._send(protocol.pack_ack(end))
+
+    def _encode_some(self, jobs: list[tuple[int, int]], frame_bytes: int) -> list[dict[str, Any]]:
+        failures = []
+        for number, offset in jobs:
             stream = self._streams[number]
             if not stream.failed:
                 try:
                     stream.encode(self._ring[offset : offset + frame_bytes], self._announce)
                 except (OSError, ValueError, RuntimeError) as error:
                     stream.failed = True
-                    self._tell([{"stream": number, "error": _words(error), "ended": False}])
-            offset += frame_bytes
-        self._send(protocol.pack_ack(end))
+                    failures.append({"stream": number, "error": _words(error), "ended": False})
+        return failures
 
     def _finish(self, endings: list[tuple[int, str]]) -> None:
         results = []

@@ -191,6 +191,23 @@ def test_a_stopped_worker_ends_in_a_time_out_and_not_in_a_hang(tmp_path):
     assert workers() == []
 
 
+def test_a_worker_that_fell_behind_catches_up(tmp_path):
+    env = CodedColorVectorEnv([60] * 6, {"front": (64, 64)})
+    recorder = CameraObsVideoRecorder(env, tmp_path, backend="pool")
+    recorder.reset()
+    recorder.step(None)
+    (pid,) = workers()
+    os.kill(pid, signal.SIGSTOP)
+    for _ in range(10):
+        recorder.step(None)
+    time.sleep(0.2)
+    os.kill(pid, signal.SIGCONT)
+    for _ in range(49):
+        recorder.step(None)
+    recorder.close()
+    assert videos(tmp_path) == {(env, "front", 0): [t % 32 for t in range(61)] for env in range(6)}
+
+
 def test_a_stopped_ffmpeg_ends_in_a_time_out_too(tmp_path):
     env = CodedColorVectorEnv([50] * 2, {"front": (256, 256)})
     recorder = CameraObsVideoRecorder(env, tmp_path, encoder_timeout=1.0, save_partial_episodes=True)
