@@ -54,11 +54,12 @@ class MemoryProfiler:
         self._sinks = open_sinks(settings.log_path, settings.tensorboard_dir)
         native, self._native_is_known = native_reader()
         self._interval = settings.interval
-        self._native = NativeSampler(native, max(1, self._interval // 8), max(1, self._interval // 4))
+        self._native = NativeSampler(native, max(1, self._interval // 8), max(1, self._interval // 2))
         self.before_step = self._native.before_step
         self._count = self._total_steps = self._full_intervals = self._readings_remembered = 0
         self._current, self._peak = Spread(), Spread()
-        self._rss, self._blocks, self._native_levels = Spread(), Spread(), Spread()
+        self._rss, self._native_levels = Spread(), Spread()
+        self._blocks = self._rss_now = 0
         self._carried_peak = 0
         self._is_lost = self._is_closed = False
         self._slow = SlowSignals(settings.memory_limit_mb)
@@ -173,10 +174,12 @@ class MemoryProfiler:
 
     def _sample_levels(self) -> None:
         self._native_levels.add(self._native.last)
-        self._rss.add(signals.rss_bytes())
-        self._blocks.add(signals.python_blocks())
-        if not self._traces:
+        if self._traces:
+            self._rss_now = signals.rss_bytes()
+        else:
             self._sample()
+            self._rss_now = self._last
+        self._rss.add(self._rss_now)
 
     def _sample(self) -> None:
         source = self._source
@@ -210,6 +213,7 @@ class MemoryProfiler:
         self._sample_levels()
         now = time.perf_counter()
         self._native.adapt(2 * (now - start), (start - self._interval_started) / self._count)
+        self._blocks = signals.python_blocks()  # walks all pools: once per interval
         self._slow.read(self._worker_pids())
         if self._count == self._interval:
             self._remember_minima()
@@ -218,7 +222,7 @@ class MemoryProfiler:
             self._say(self._record(now, in_phases))
             self._previous_end = self._last
         self._interval_started = now
-        for spread in (self._current, self._peak, self._rss, self._blocks, self._native_levels):
+        for spread in (self._current, self._peak, self._rss, self._native_levels):
             spread.clear()
         self._count = 0
 
@@ -229,7 +233,7 @@ class MemoryProfiler:
         """
         traced = self._source.name == "tracemalloc" and not self._is_lost
         lows = {
-            "python": self._current.low if traced else self._blocks.low * BLOCK_BYTES,
+            "python": self._current.low if traced else self._blocks * BLOCK_BYTES,
             "native": self._native_levels.low,
             "rss": self._rss.low,
             "workers": self._slow.workers_bytes,
@@ -311,10 +315,10 @@ class MemoryProfiler:
             peak_mb=mib(self._peak.mean),
             peak_max_mb=mib(self._peak.high),
             growth_mb=mib(self._last - self._previous_end),
-            rss_mb=mib(signals.rss_bytes()),
+            rss_mb=mib(self._rss_now),
             uss_mb=slow.uss_mb,
             native_mb=mib(self._native.last) if self._native_is_known else None,
-            python_blocks=signals.python_blocks(),
+            python_blocks=self._blocks,
             resets=in_phases["reset"].calls,
             step_native_bytes=in_phases["step"].native_bytes,
             reset_native_bytes=in_phases["reset"].native_bytes,
