@@ -14,6 +14,7 @@ from fleet_gym._validation import finite_float, positive_int
 from fleet_gym.config import SimulationConfig
 from fleet_gym.dynamics.route_kernel import ARRIVED
 from fleet_gym.engine import Engine, Placement
+from fleet_gym.profiling.phases import phase
 from fleet_gym.simulation_map import rectangles
 from fleet_gym.simulation_routes import Routes, compile_routes
 from fleet_gym.simulation_world import (
@@ -472,13 +473,15 @@ class SimulatedFleet:
         """One control step of the world."""
         dt, routes = self.config.control_dt, self._routes
         self._occupancy = None
-        routes.prepare()
-        if self.config.physics:
-            routes.steer(engine.state, self._commands[0])
-            engine.advance(self._commands, _EVERYWHERE)
-            return
-        engine.advance(self._commands, _EVERYWHERE, moves=routes.plan(dt, engine.state))
-        routes.after_step(dt)
+        with phase("routes"):
+            routes.prepare()
+            if self.config.physics:
+                routes.steer(engine.state, self._commands[0])
+            moves = None if self.config.physics else routes.plan(dt, engine.state)
+        engine.advance(self._commands, _EVERYWHERE, moves=moves)
+        if moves is not None:
+            with phase("routes"):
+                routes.after_step(dt)
 
     def _place_at_spawn(self) -> None:
         engine = self._built()

@@ -173,18 +173,25 @@ class Routes:
     def _walk_on(self) -> None:
         if not self._is_flat:
             self._flatten()
-        for row, (_, rng) in self._walkers.items():
-            if self._blocked_for[row] > _PATIENCE:
-                self._blocked_for[row] = 0.0
-                self._cursor[row] += 1
-            passed = int(self._cursor[row])
-            if passed > _WALK_AHEAD // 2:
-                path = self._paths[row]
-                path[: len(path) - passed] = path[passed:].copy()
-                for ahead in range(len(path) - passed, len(path)):
-                    path[ahead] = self._draw(row, rng)
-                self._waypoints[self._first[row] : self._first[row] + len(path)] = path
-                self._cursor[row] = 0
+        if not self._walkers:
+            return
+        due = (self._blocked_for > _PATIENCE) | (self._cursor > _WALK_AHEAD // 2)
+        for row in np.flatnonzero(due).tolist():
+            if row in self._walkers:
+                self._walk_on_alone(row, self._walkers[row][1])
+
+    def _walk_on_alone(self, row: int, rng: np.random.Generator) -> None:
+        if self._blocked_for[row] > _PATIENCE:
+            self._blocked_for[row] = 0.0
+            self._cursor[row] += 1
+        passed = int(self._cursor[row])
+        if passed > _WALK_AHEAD // 2:
+            path = self._paths[row]
+            path[: len(path) - passed] = path[passed:].copy()
+            for ahead in range(len(path) - passed, len(path)):
+                path[ahead] = self._draw(row, rng)
+            self._waypoints[self._first[row] : self._first[row] + len(path)] = path
+            self._cursor[row] = 0
 
     def prepare(self) -> None:
         """Makes changed routes ready for the kernel; to be called before `plan` and `steer`."""

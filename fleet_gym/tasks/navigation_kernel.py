@@ -11,26 +11,31 @@ from fleet_gym._numba import compiled_inner, compiled_like_numpy
 NEIGHBOR_SIZE = 6
 
 
-# Indices instead of views: a view of an array costs numba more than what is stored through it.
-@compiled_inner
-def _store(
-    out: NDArray[np.float32],
-    e: int,
-    r: int,
-    column: int,
-    value: float,
-    low: NDArray[np.float32],
-    high: NDArray[np.float32],
-) -> None:
-    """Casts before it clips: a float64 just inside a bound may round to a float32 just outside."""
-    out[e, r, column] = min(max(np.float32(value), low[column]), high[column])
+@compiled_like_numpy
+def direction(y: float, x: float) -> float:
+    """Angle of (x, y) in [-pi, pi], rad, as `arctan2` but exact to a float32 only, at a quarter of its time.
+
+    Octants, then the polynomial of Cephes' single-precision arctangent.
+    """
+    ax, ay = abs(x), abs(y)
+    t = min(ax, ay) / max(max(ax, ay), 1e-300)
+    offset = 0.0
+    if t > 0.4142135623730951:  # tan(pi / 8)
+        t, offset = (t - 1.0) / (t + 1.0), np.pi / 4
+    z = t * t
+    angle = (
+        offset + t + t * z * (((8.05374449538e-2 * z - 1.38776856032e-1) * z + 1.99777106478e-1) * z - 3.33329491539e-1)
+    )
+    if ay > ax:
+        angle = np.pi / 2 - angle
+    if x < 0.0:
+        angle = np.pi - angle
+    return float(-angle if y < 0.0 else angle)
 
 
 @compiled_inner
 def _store_neighbor(
-    out: NDArray[np.float32],
-    e: int,
-    r: int,
+    row: NDArray[np.float64],
     column: int,
     dx: float,
     dy: float,
@@ -39,15 +44,13 @@ def _store_neighbor(
     cos: float,
     sin: float,
     radius: float,
-    low: NDArray[np.float32],
-    high: NDArray[np.float32],
 ) -> None:
-    _store(out, e, r, column, cos * dx + sin * dy, low, high)
-    _store(out, e, r, column + 1, cos * dy - sin * dx, low, high)
-    _store(out, e, r, column + 2, cos * dvx + sin * dvy, low, high)
-    _store(out, e, r, column + 3, cos * dvy - sin * dvx, low, high)
-    _store(out, e, r, column + 4, radius, low, high)
-    out[e, r, column + 5] = 1.0
+    row[column] = cos * dx + sin * dy
+    row[column + 1] = cos * dy - sin * dx
+    row[column + 2] = cos * dvx + sin * dvy
+    row[column + 3] = cos * dvy - sin * dvx
+    row[column + 4] = radius
+    row[column + 5] = 1.0
 
 
 @compiled_like_numpy
@@ -90,6 +93,7 @@ def fill_observation(
         distance: (E, R) m, set.
     """
     num_envs, num_robots, num_actions = previous_action.shape
+    row = np.empty(low.shape[0])
     for e in range(num_envs):
         for r in range(num_robots):
             x, y, z, w = orientation[e, r, 0], orientation[e, r, 1], orientation[e, r, 2], orientation[e, r, 3]
@@ -105,27 +109,25 @@ def fill_observation(
             dx, dy = goal[e, r, 0] - px, goal[e, r, 1] - py
             distance[e, r] = np.sqrt(dx * dx + dy * dy)
             goal_x, goal_y = cos * dx + sin * dy, cos * dy - sin * dx
-            _store(observation, e, r, 0, goal_x, low, high)
-            _store(observation, e, r, 1, goal_y, low, high)
-            _store(observation, e, r, 2, distance[e, r], low, high)
-            _store(observation, e, r, 3, np.arctan2(goal_y, goal_x), low, high)
-            _store(observation, e, r, 4, cos * vx + sin * vy, low, high)
-            _store(observation, e, r, 5, cos * vy - sin * vx, low, high)
-            _store(observation, e, r, 6, angular_velocity[e, r, 2], low, high)
+            row[0] = goal_x
+            row[1] = goal_y
+            row[2] = distance[e, r]
+            row[3] = direction(goal_y, goal_x)
+            row[4] = cos * vx + sin * vy
+            row[5] = cos * vy - sin * vx
+            row[6] = angular_velocity[e, r, 2]
             column = 7
             for a in range(num_actions):
-                _store(observation, e, r, column, previous_action[e, r, a], low, high)
+                row[column] = previous_action[e, r, a]
                 column += 1
             for n in range(robots.shape[2]):
                 j = robots[e, r, n]
                 if j < 0:
                     for c in range(NEIGHBOR_SIZE):
-                        observation[e, r, column + c] = 0.0
+                        row[column + c] = 0.0
                 else:
                     _store_neighbor(
-                        observation,
-                        e,
-                        r,
+                        row,
                         column,
                         position[e, j, 0] - px,
                         position[e, j, 1] - py,
@@ -134,20 +136,16 @@ def fill_observation(
                         cos,
                         sin,
                         robot_radius[j],
-                        low,
-                        high,
                     )
                 column += NEIGHBOR_SIZE
             for n in range(obstacles.shape[2]):
                 j = obstacles[e, r, n]
                 if j < 0:
                     for c in range(NEIGHBOR_SIZE):
-                        observation[e, r, column + c] = 0.0
+                        row[column + c] = 0.0
                 else:
                     _store_neighbor(
-                        observation,
-                        e,
-                        r,
+                        row,
                         column,
                         obstacle_position[e, j, 0] - px,
                         obstacle_position[e, j, 1] - py,
@@ -156,10 +154,11 @@ def fill_observation(
                         cos,
                         sin,
                         obstacle_radius[j],
-                        low,
-                        high,
                     )
                 column += NEIGHBOR_SIZE
+            for c in range(column):
+                # Cast before it is clipped: a float64 just inside a bound may round to a float32 just outside.
+                observation[e, r, c] = min(max(np.float32(row[c]), low[c]), high[c])
 
 
 @compiled_like_numpy

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fleet_gym import FleetVectorEnv
+from fleet_gym.tasks.navigation_kernel import direction
 from fleet_gym.tasks.navigation_policy import GoToGoalPolicy
 
 
@@ -230,3 +231,10 @@ def test_a_task_object_is_copied():
     other.reset(seed=0)
     one.close()
     other.close()
+
+
+def test_directions_are_exact_to_single_precision():
+    rng = np.random.default_rng(0)
+    points = [*rng.normal(size=(2000, 2)), *(rng.choice([-1.0, 0.0, 1.0, 1e-12], size=(200, 2)))]
+    for y, x in points:
+        assert abs(direction(y, x) - np.arctan2(y + 0.0, x)) < 1e-7, (y, x)
