@@ -261,9 +261,9 @@ def test_random_views_and_poses_never_fail(raster):
         quaternions = rng.normal(size=state.orientation.shape)
         state.orientation[:] = quaternions / np.linalg.norm(quaternions, axis=-1, keepdims=True)
         state.body_position[:] = rng.normal(size=state.body_position.shape) * 10 ** rng.uniform(-3, 2)
-        near = 10 ** rng.uniform(-4, 0)
+        near = 10 ** rng.uniform(-3, 0)
         camera = Camera(
-            "c", int(rng.integers(1, 70)), int(rng.integers(1, 70)), fov=rng.uniform(0.5, 179.0), near=near,
+            "c", int(rng.integers(1, 70)), int(rng.integers(1, 70)), fov=rng.uniform(1.0, 179.0), near=near,
             far=near * 10 ** rng.uniform(0.01, 5), position=tuple(rng.normal(size=3)), target=tuple(rng.normal(size=3)),
             modalities=ALL,
         )  # fmt: skip
