@@ -5,7 +5,7 @@
     python benchmarks/memory_profiling.py --only peer      # installs PyBulletFleet 0.8.0 into a temporary venv
 
 Each section runs in a process of its own. The variants of a ratio take turns in it. What a wrapper adds is the CPU time
-of its calls less that of the calls inside, in the quietest tenth of many blocks that each contain an interval's end; what it
+of its calls less that of those inside, in the quietest tenth of many blocks that each hold an interval's end; what it
 slows inside shows in the median of those. Exit code 1 if a bound is missed.
 """
 
