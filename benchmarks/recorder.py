@@ -207,22 +207,23 @@ def child_many(recorder: str, pace: float, length: int, episodes: int) -> dict[s
         inner = PatternEnv(64, 3, (128, 128), length)
         base = psutil.Process().num_fds()
         env = make_recorder(recorder, inner, folder)
-        costs, storms, final, usage = [], [], [], {}
+        costs, cpu, storms, final, usage = [], [], [], [], {}
         inner_step = inner.step
-        spent = [0.0]
+        spent = [0.0, 0.0]
 
         def timed(actions: Any) -> Any:
-            begin = time.perf_counter()
+            begin, busy = time.perf_counter(), time.thread_time()
             result = inner_step(actions)
-            spent[0] = time.perf_counter() - begin
+            spent[:] = time.perf_counter() - begin, time.thread_time() - busy
             return result
 
         inner.step = timed  # type: ignore[method-assign]
         env.reset()
         for step in range(1, length * episodes + 3):
-            begin = time.perf_counter()
+            begin, busy = time.perf_counter(), time.thread_time()
             env.step(None)
             cost = time.perf_counter() - begin - spent[0]
+            cpu.append((time.thread_time() - busy - spent[1]) * 1e3)
             ending = step % length == 0
             (storms if ending else costs).append(cost * 1e3)
             if ending:
@@ -239,7 +240,15 @@ def child_many(recorder: str, pace: float, length: int, episodes: int) -> dict[s
         files = len(list(folder.glob("*.mp4")))
     steady = np.delete(costs, range(3))  # the streams are opened in the first steps
     p50, p99 = np.percentile(steady, [50, 99])
-    return {**usage, "p50": p50, "p99": p99, "storm": max(storms), "final": max(final), "files": files}
+    return {
+        **usage,
+        "cpu": np.median(cpu),
+        "p50": p50,
+        "p99": p99,
+        "storm": max(storms),
+        "final": max(final),
+        "files": files,
+    }
 
 
 def _until_final(folder: Path, count: int, begin: float) -> float:
@@ -256,7 +265,8 @@ def row_paced() -> list[Row]:
     many = "* 64 envs x 3 cameras 128x128: "
     size = "{children} children, {descriptors} descriptors, {pss_mb:.0f} MB".format
     small = pool["children"] <= k and pool["descriptors"] <= 4 * k + 8 and pool["pss_mb"] < 500
-    cost, storm = "p50 {p50:.2f}, p99 {p99:.2f} ms".format, "{storm:.1f} ms, final within {final:.2f} s".format
+    cost = "p50 {p50:.2f}, p99 {p99:.2f} ms; {cpu:.2f} ms of its CPU".format
+    storm = "{storm:.1f} ms, final within {final:.2f} s".format
     return [
         table_row(many + "size", f"<= {k}, <= {4 * k + 8}, < 500 MB", small, pool=size(**pool), arena=size(**arena)),
         table_row(
