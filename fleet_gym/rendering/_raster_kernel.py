@@ -281,6 +281,9 @@ def texel_run(ua, ub, va, vb, da, db, first, tw, th, c, n, run):
         u, v = (ua * x + ub) * s, (va * x + vb) * s
         tx = min(np.floor((u - np.floor(u)) * twf), twf - 1.0)
         ty = min(np.floor((v - np.floor(v)) * thf), thf - 1.0)
+        # On a sliver seen edge-on the divisor can be zero; NaN must not become an index.
+        tx = tx if tx >= 0.0 else 0.0
+        ty = ty if ty >= 0.0 else 0.0
         run[np.uint64(i)] = start + np.int32(ty * twf + tx)
 
 

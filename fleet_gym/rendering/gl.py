@@ -75,7 +75,7 @@ void main() {
     float directed = coefficients.y * max(0.0, nl) + coefficients.z * mirrored * mirrored;
     vec3 base = vec3(255.0);
     if (image.y > 0) {
-        ivec2 texel = min(ivec2(fract(uv) * vec2(image.yz)), image.yz - 1);
+        ivec2 texel = clamp(ivec2(fract(uv) * vec2(image.yz)), ivec2(0), image.yz - 1);
         uint packed_rgb = texels[image.x + texel.y * image.y + texel.x];
         base = vec3(packed_rgb & 255u, (packed_rgb >> 8) & 255u, (packed_rgb >> 16) & 255u);
     }

@@ -275,6 +275,17 @@ def test_random_views_and_poses_never_fail(raster):
         assert (out["c_depth"] > near * 0.999).all()
 
 
+@pytest.mark.parametrize("size", [1e9, 1e150, 1e300])
+def test_poses_beyond_all_measure_never_fail(raster, size):
+    state = fleet_state(2)
+    state.position[0] *= size
+    state.orientation[1] *= size**0.4
+    state.body_position[0, :2] = size
+    state.joint_position[1] = size
+    out = draw(raster, state, [0, 1], [SIDE, FRONT])
+    assert (out["side_depth"] <= SIDE.far).all()
+
+
 def test_bad_calls_are_refused(raster):
     state = fleet_state()
     with pytest.raises(ValueError, match="side_depth"):
