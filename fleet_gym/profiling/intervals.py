@@ -83,7 +83,7 @@ class MemoryRecord:
         peak_max_mb: highest value reached in the interval.
         growth_mb: last sample minus the previous interval's last sample (at first: minus the one at construction).
         rss_mb: resident set size at the end.
-        uss_mb: unique set size, None until it was read (which takes at most 0.5 % of the time).
+        uss_mb: unique set size, None until it was read (which takes at most 0.2 % of the time).
         native_mb: bytes handed out by the C allocator at the end, None where it cannot be read.
         python_blocks: live blocks of the Python allocator at the end.
         resets: calls of ``reset`` in the interval.

@@ -48,13 +48,13 @@ class Rss:
 
 
 class SlowSignals:
-    """Readings of a millisecond and more, once per interval; this process's own for at most half a percent of the time.
+    """Readings of a millisecond and more, once per interval; this process's own for at most 0.2 % of the time.
 
     Args:
         limit_mb: memory this process may use; None finds out.
     """
 
-    SHARE = 0.005
+    SHARE = 0.002
 
     def __init__(self, limit_mb: float | None) -> None:
         self.limit_mb = mib(signals.memory_limit_bytes()) if limit_mb is None else limit_mb

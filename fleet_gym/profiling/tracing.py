@@ -20,6 +20,7 @@ class _Session:
         if self.owned:
             tracemalloc.start(nframe)
         self.lost = False
+        self.is_simple = self.owned  # until a second lease is taken: nobody else's peak to keep
         self.leases: list[TraceLease] = []
         self.seen_peak = 0
         self.last_current = 0
@@ -71,6 +72,7 @@ class TraceLease:
         with _session_lock:
             session = _session
             if session is not None:
+                session.is_simple = False
                 session.leases.append(self)  # before the checks: a lease freed meanwhile must not be the last one
                 if session.lost or session.is_disturbed():
                     session.leases.remove(self)
@@ -100,6 +102,12 @@ class TraceLease:
             False once the session is lost.
         """
         session = self._session
+        if session.is_simple:
+            self.current, self.peak = tracemalloc.get_traced_memory()
+            if self.peak >= session.last_current:
+                session.last_current = self.current
+                tracemalloc.reset_peak()
+                return True
         with session.lock:
             if not session.read():
                 return False

@@ -170,7 +170,7 @@ def test_cgroup_limits_of_both_versions(monkeypatch, tmp_path, cgroup, files, li
 
 def test_own_figures_are_read_for_their_share_of_the_time(monkeypatch):
     slow = SlowSignals(limit_mb=100.0)
-    now = iter([10.0, 10.01, 10.5, 13.0, 13.02])  # a reading of 10 ms: the next after 2 s
+    now = iter([10.0, 10.004, 10.5, 13.0, 13.02])  # a reading of 4 ms: the next after 2 s
     monkeypatch.setattr("fleet_gym.profiling.sources.time.perf_counter", lambda: next(now))
     slow.read([])
     first = slow.uss_mb
