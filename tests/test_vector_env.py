@@ -20,6 +20,10 @@ CAMERAS = (
 )
 
 
+#: Few substeps per step: what is tested here is the contract, not the motion.
+SHORT_STEP = 1 / 30
+
+
 def make(num_envs=3, mode=AutoresetMode.NEXT_STEP, **kwargs):
     kwargs = {"robot": "diffbot", "num_robots": 2, "max_episode_steps": 9, "autoreset_mode": mode, **kwargs}
     return FleetVectorEnv(num_envs, **kwargs)
@@ -30,17 +34,25 @@ def make(num_envs=3, mode=AutoresetMode.NEXT_STEP, **kwargs):
 @pytest.mark.parametrize("cameras", [(), CAMERAS], ids=["plain", "cameras"])
 def test_conformance(mode, dynamics, cameras):
     check_vector_env(
-        lambda n, mode, **kwargs: make(n, mode, dynamics=dynamics, cameras=cameras, renderer="tiny", **kwargs),
+        lambda n, mode, **kwargs: make(
+            n, mode, dynamics=dynamics, cameras=cameras, max_episode_steps=5, control_dt=SHORT_STEP, **kwargs
+        ),
         modes=[mode],
-        steps=24,
-        lifetimes=3,
+        steps=14,
+        lifetimes=2,
     )
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dynamics", ["kinematic", "physics"])
 def test_equals_a_sync_vector_env_of_single_envs(mode, dynamics):
-    kwargs = {"robot": "diffbot", "num_robots": 2, "max_episode_steps": 7, "cameras": CAMERAS[:1], "renderer": "tiny"}
+    kwargs = {
+        "robot": "diffbot",
+        "num_robots": 2,
+        "max_episode_steps": 7,
+        "cameras": CAMERAS[:1],
+        "control_dt": SHORT_STEP,
+    }
     fleet = FleetVectorEnv(3, dynamics=dynamics, autoreset_mode=mode, **kwargs)
     sync = SyncVectorEnv([lambda: FleetEnv(dynamics=dynamics, **kwargs)] * 3, autoreset_mode=mode)
     try:
@@ -381,10 +393,12 @@ def test_bad_seeds_are_refused_before_anything_moves(seed):
 
 def test_thirty_lifetimes_with_physics_and_cameras_leave_nothing_behind():
     check_vector_env(
-        lambda n, mode, **kwargs: make(n, mode, dynamics="physics", cameras=CAMERAS[:1], renderer="tiny", **kwargs),
+        lambda n, mode, **kwargs: make(
+            n, mode, dynamics="physics", cameras=CAMERAS[:1], max_episode_steps=4, control_dt=SHORT_STEP, **kwargs
+        ),
         modes=[AutoresetMode.NEXT_STEP],
         num_envs=2,
-        steps=12,
+        steps=10,
         lifetimes=30,
     )
 
