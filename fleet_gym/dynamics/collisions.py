@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym._numba import compiled_inner, compiled_like_numpy
-from fleet_gym.world.neighbors import append_pair, candidate_pairs
+from fleet_gym.world.neighbors import candidate_pairs, with_rows
 
 #: Robots stop this far from what they touch, m: far below any modelled length, far above float64 rounding.
 SKIN = 1e-6
@@ -248,16 +248,17 @@ def find_candidates(
     for i in range(num_robots):
         if not active[i]:
             continue
+        candidates = with_rows(candidates, count, obstacles.shape[0])
+        x, y, own = position[i, 0], position[i, 1], reach[i] + obstacle_margin
         for b in range(obstacles.shape[0]):
-            dx, dy = position[i, 0] - obstacles[b, X], position[i, 1] - obstacles[b, Y]
-            span = reach[i] + obstacles[b, BOUND] + obstacle_margin
+            dx, dy, span = x - obstacles[b, X], y - obstacles[b, Y], own + obstacles[b, BOUND]
             if (
                 dx * dx + dy * dy <= span * span
                 and obstacle_active[b]
                 and low[i] <= obstacles[b, HIGH]
                 and obstacles[b, LOW] <= high[i]
             ):
-                candidates = append_pair(candidates, count, i, num_robots + b)
+                candidates[count, 0], candidates[count, 1] = i, num_robots + b
                 count += 1
     return candidates, num_pairs, count
 

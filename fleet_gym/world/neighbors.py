@@ -260,16 +260,14 @@ def nearest_targets(
 
 
 @compiled_like_numpy
-def append_pair(pairs: NDArray[np.int64], count: int, i: int, j: int) -> NDArray[np.int64]:
-    """Writes (i, j) at row `count`, into an array twice as long if it is full; returns the array."""
-    if count == pairs.shape[0]:
-        grown = np.empty((2 * count, 2), dtype=np.int64)
-        for row in range(count):  # a slice assignment would compile numba's error messages for seconds
-            grown[row, 0], grown[row, 1] = pairs[row, 0], pairs[row, 1]
-        pairs = grown
-    pairs[count, 0] = i
-    pairs[count, 1] = j
-    return pairs
+def with_rows(pairs: NDArray[np.int64], count: int, more: int) -> NDArray[np.int64]:
+    """Returns `pairs`, or a longer copy if it has no `more` rows after the first `count`."""
+    if count + more <= pairs.shape[0]:
+        return pairs
+    grown = np.empty((2 * (count + more), 2), dtype=np.int64)
+    for row in range(count):  # a slice assignment would compile numba's error messages for seconds
+        grown[row, 0], grown[row, 1] = pairs[row, 0], pairs[row, 1]
+    return grown
 
 
 @compiled_like_numpy
@@ -294,12 +292,12 @@ def candidate_pairs(
     for i in range(num_robots):
         if not active[i]:
             continue
+        pairs = with_rows(pairs, count, num_robots)
+        x, y, own = position[i, 0], position[i, 1], reach[i]
         for j in range(i + 1, num_robots):
-            dx = position[j, 0] - position[i, 0]
-            dy = position[j, 1] - position[i, 1]
-            span = reach[i] + reach[j]
+            dx, dy, span = position[j, 0] - x, position[j, 1] - y, own + reach[j]
             if dx * dx + dy * dy <= span * span and active[j]:
-                pairs = append_pair(pairs, count, i, j)
+                pairs[count, 0], pairs[count, 1] = i, j
                 count += 1
     return pairs, count
 
@@ -334,11 +332,12 @@ def _candidate_pairs_in_grid(
             if row + 1 < rows:
                 above, above_end = start[left + columns], start[right + columns + 1]
             for n in range(start[cell], start[cell + 1]):
+                pairs = with_rows(pairs, count, end - n + above_end - above)
                 for first, last in ((n + 1, end), (above, above_end)):
                     for m in range(first, last):
                         dx, dy, span = x[m] - x[n], y[m] - y[n], reaches[n] + reaches[m]
                         if dx * dx + dy * dy <= span * span:
                             i, j = order[n], order[m]
-                            pairs = append_pair(pairs, count, min(i, j), max(i, j))
+                            pairs[count, 0], pairs[count, 1] = min(i, j), max(i, j)
                             count += 1
     return pairs, count
