@@ -67,7 +67,7 @@ class Recording:
         plan = self._tracker.reset(mask)
         self._end(plan.interrupt, plan.steps, {}, interrupted=True)
         triggered = self._steps_made == 0 and self._step_triggered()
-        self._begin(plan.begin, triggered, seeds_of(seed, self._num_envs), infos)
+        self._begin(plan.begin, self._wanted_envs(plan.begin, triggered), seeds_of(seed, self._num_envs), infos)
         held = self._clips.held & plan.begin
         if held.any():
             self._clips.hold(self._checked(self._source.current(observation, np.flatnonzero(held))), held)
@@ -138,8 +138,8 @@ class Recording:
         # All frames of the step are fetched and checked before any is written.
         final_batch = self._checked(self._source.final(infos, np.flatnonzero(finals))) if finals.any() else None
         triggered = self._step_triggered()
-        hold = (plan.begin | triggered) & self._options.envs
-        needed = append | hold
+        wanted = self._wanted_envs(plan.begin, triggered)
+        needed = append | wanted | (plan.stepped & self._options.envs & triggered)
         batch = self._checked(self._source.current(observation, np.flatnonzero(needed))) if needed.any() else None
 
         clips.start(to_open)
@@ -154,7 +154,7 @@ class Recording:
         if triggered:
             going_on = plan.stepped & ~plan.finish & self._options.envs & ~clips.held & ~clips.open
             self._prepare(going_on, plan.steps)
-        self._begin(plan.begin, triggered, [None] * self._num_envs, infos)
+        self._begin(plan.begin, wanted, [None] * self._num_envs, infos)
         new = clips.held & ~clips.holding
         if new.any() and batch is not None:
             clips.hold(batch, new)
@@ -207,16 +207,23 @@ class Recording:
                 record = EpisodeRecord(env, index, first_frame="missing")
                 self._clips.prepare(env, record, first_step=0, first_frame=False)
 
-    def _begin(self, begin: BoolArray, triggered: bool, seeds: list[int | None], infos: Mapping[str, Any]) -> None:
+    def _wanted_envs(self, begin: BoolArray, triggered: bool) -> BoolArray:
+        """Returns (E,) whose new episode is to be recorded, of those in `begin`; asks the trigger once of each."""
+        wanted = begin & self._options.envs
+        if not triggered:
+            for env in np.flatnonzero(wanted).tolist():
+                wanted[env] = self._wanted(env, self._index(env, back=0))
+        return wanted
+
+    def _begin(self, begin: BoolArray, wanted: BoolArray, seeds: list[int | None], infos: Mapping[str, Any]) -> None:
         self._returns[begin] = 0.0
         self._clips.forget(begin)
-        for env in np.flatnonzero(begin).tolist():
+        for env in np.flatnonzero(begin & self._options.envs).tolist():
             own = env_info(infos, env, ("episode_seed",)) if "episode_seed" in infos else {}
             self._seeds[env] = own.get("episode_seed", seeds[env])
-            if self._options.envs[env]:
-                index = self._index(env, back=0)
-                if triggered or self._wanted(env, index):
-                    self._clips.prepare(env, EpisodeRecord(env, index), first_step=0, first_frame=True)
+            if wanted[env]:
+                record = EpisodeRecord(env, self._index(env, back=0))
+                self._clips.prepare(env, record, first_step=0, first_frame=True)
 
     def _prepare(self, envs: BoolArray, steps: NDArray[np.int64]) -> None:
         """Starts clips in the middle of running episodes, at the current observation."""
