@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from gymnasium.error import ClosedEnvironmentError
 from numpy.typing import ArrayLike, NDArray
 
 from fleet_gym._validation import finite_float, positive_int
@@ -15,11 +14,10 @@ from fleet_gym.config import SimulationConfig
 from fleet_gym.dynamics.route_kernel import ARRIVED
 from fleet_gym.engine import Engine, Placement
 from fleet_gym.profiling.phases import phase
-from fleet_gym.simulation_map import rectangles
+from fleet_gym.simulation_ground import SimulatedGround, point
 from fleet_gym.simulation_routes import Routes, compile_routes
 from fleet_gym.simulation_world import (
     MAX_TRIES,
-    Obstacle,
     Occupancy,
     Robot,
     build_scene,
@@ -29,7 +27,6 @@ from fleet_gym.simulation_world import (
     static_model,
 )
 from fleet_gym.world.robots import RobotLike, RobotModel, robot_model
-from fleet_gym.world.scene import Shape
 from fleet_gym.world.state import FleetState
 
 _WORLD = np.zeros(1, dtype=np.intp)
@@ -46,7 +43,7 @@ class _Motion:
     walks: bool = False
 
 
-class SimulatedFleet:
+class SimulatedFleet(SimulatedGround):
     """Robots and obstacles of one world; base class of `MultiRobotSimulationCore`.
 
     Robots and obstacles are known by ids that are never used again. Spawning and removing take effect with the next
@@ -54,19 +51,12 @@ class SimulatedFleet:
     """
 
     def __init__(self, config: SimulationConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self._rng = np.random.default_rng(config.seed)
-        self._robots: list[Robot] = []
-        self._obstacles: list[Obstacle] = []
         self._rows: dict[int, int] = {}
-        self._next_id = 0
         self._motions: dict[int, _Motion] = {}
         self._engine: Engine | None = None
         self._in_engine: tuple[list[int], list[int]] = ([], [])
-        self._is_built = False
-        self._is_closed = False
-        self._occupancy: Occupancy | None = None
-        self._around_obstacles: Occupancy | None = None
         self._commands = np.zeros((1, 0, 0))
         self._routes = Routes([], self._draw_point)
         if not config.physics:
@@ -78,11 +68,6 @@ class SimulatedFleet:
     def robot_ids(self) -> tuple[int, ...]:
         """Ids of all robots, in the order of the rows of `state`."""
         return tuple(robot.id for robot in self._robots)
-
-    @property
-    def obstacle_ids(self) -> tuple[int, ...]:
-        """Ids of all obstacles, in the order of the bodies of `state`."""
-        return tuple(obstacle.id for obstacle in self._obstacles)
 
     @property
     def num_robots(self) -> int:
@@ -139,7 +124,7 @@ class SimulatedFleet:
             ValueError: unknown model, a place outside the arena or taken, or a model that physics cannot drive.
         """
         complete = self._model(model, static, collides)
-        x, y = _point("position", position)
+        x, y = point("position", position)
         return self._add_all([(x, y, finite_float("yaw", yaw))], complete, collides)[0]
 
     def spawn_grid(
@@ -172,7 +157,7 @@ class SimulatedFleet:
             ValueError: see `spawn`.
         """
         count, complete = positive_int("count", count), self._model(model, static, collides)
-        middle_x, middle_y = _point("center", center)
+        middle_x, middle_y = point("center", center)
         step = 4 * complete.footprint_radius
         if spacing is not None:
             step = finite_float("spacing", spacing, minimum=0.0, exclusive=True)
@@ -233,80 +218,6 @@ class SimulatedFleet:
             taken.add(x, y, radius)
             poses.append((x, y, float(self._rng.uniform(-np.pi, np.pi))))
         return self._add_all(poses, complete, collides)
-
-    def add_box(
-        self, position: Sequence[float], size: Sequence[float], yaw: float = 0.0, *, elevation: float = 0.0
-    ) -> int:
-        """Puts a box into the way.
-
-        Args:
-            position: x, y of its centre, m.
-            size: length, width, height, m.
-            yaw: rad.
-            elevation: of its lowest point above the ground, m: robots that fit pass below it.
-
-        Returns:
-            Its id.
-
-        Raises:
-            TypeError: an argument of the wrong type.
-            ValueError: a bad number, or a place where a robot stands.
-        """
-        x, y = _point("position", position)
-        lengths = _lengths("size", size, 3)
-        return self._add_obstacle(Shape("box", (lengths[0], lengths[1], lengths[2])), x, y, yaw, elevation)
-
-    def add_cylinder(
-        self, position: Sequence[float], radius: float, height: float = 1.0, *, elevation: float = 0.0
-    ) -> int:
-        """Puts an upright cylinder into the way; see `add_box`."""
-        x, y = _point("position", position)
-        r, h = _lengths("radius, height", (radius, height), 2)
-        return self._add_obstacle(Shape("cylinder", (r, r, h)), x, y, 0.0, elevation)
-
-    def add_wall(
-        self, start: Sequence[float], end: Sequence[float], *, thickness: float = 0.1, height: float = 1.0
-    ) -> int:
-        """Puts a wall from `start` to `end` (x, y in m) into the way; see `add_box`."""
-        (x0, y0), (x1, y1) = _point("start", start), _point("end", end)
-        length = math.hypot(x1 - x0, y1 - y0)
-        if length == 0.0:
-            raise ValueError(f"end: expected another point than start, got {tuple(end)!r}")
-        t, h = _lengths("thickness, height", (thickness, height), 2)
-        yaw = math.atan2(y1 - y0, x1 - x0)
-        return self._add_obstacle(Shape("box", (length, t, h)), (x0 + x1) / 2, (y0 + y1) / 2, yaw, 0.0)
-
-    def add_occupancy_grid(
-        self,
-        occupied: ArrayLike,
-        resolution: float,
-        *,
-        origin: Sequence[float] | None = None,
-        height: float = 1.0,
-    ) -> list[int]:
-        """Makes boxes of the occupied cells of a grid; neighbours share boxes.
-
-        Args:
-            occupied: (rows, columns) bool; row 0 lies at the lowest y, column 0 at the lowest x.
-            resolution: side of a cell, m.
-            origin: x, y of the outer corner of cell (0, 0), m; None: the grid is centred.
-            height: of the boxes, m.
-
-        Returns:
-            The boxes' ids.
-
-        Raises:
-            TypeError: an array that is not bool.
-            ValueError: a bad number, or a place where a robot stands.
-        """
-        side, tall = _lengths("resolution, height", (resolution, height), 2)
-        rows, columns = np.asarray(occupied).shape if np.asarray(occupied).ndim == 2 else (0, 0)
-        x0, y0 = (-columns * side / 2, -rows * side / 2) if origin is None else _point("origin", origin)
-        ids = []
-        for row, column, high, wide in rectangles(occupied):
-            shape = Shape("box", (wide * side, high * side, tall))
-            ids.append(self._add_obstacle(shape, x0 + (column + wide / 2) * side, y0 + (row + high / 2) * side, 0.0, 0))
-        return ids
 
     def remove(self, ids: int | Iterable[int]) -> None:
         """Takes robots and obstacles out of the world.
@@ -412,10 +323,6 @@ class SimulatedFleet:
         if self._engine is not None:
             self._engine.close()
 
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise ClosedEnvironmentError("this MultiRobotSimulationCore is closed; make a new one")
-
     def _built(self) -> Engine:
         """Brings the engine up to date and returns it."""
         if self._is_built and self._engine is not None:
@@ -517,12 +424,12 @@ class SimulatedFleet:
             )
         half = self.config.arena_size / 2
         rows = []
-        for point in path:
-            if len(point) not in (2, 3):
-                raise ValueError(f"goal: expected x, y or x, y, yaw, got {point!r}")
-            values = [finite_float("goal", value) for value in point]
+        for way_point in path:
+            if len(way_point) not in (2, 3):
+                raise ValueError(f"goal: expected x, y or x, y, yaw, got {way_point!r}")
+            values = [finite_float("goal", value) for value in way_point]
             if max(abs(values[0]), abs(values[1])) > half:
-                raise ValueError(f"goal: expected a point in the arena, |x| and |y| <= {half:g} m, got {point!r}")
+                raise ValueError(f"goal: expected a point in the arena, |x| and |y| <= {half:g} m, got {way_point!r}")
             rows.append([*values[:2], values[2] if len(values) == 3 else math.nan])
         return np.array(rows)
 
@@ -566,23 +473,6 @@ class SimulatedFleet:
         self._occupancy = taken
         return [robot.id for robot in robots]
 
-    def _add_obstacle(self, shape: Shape, x: float, y: float, yaw: float, elevation: float) -> int:
-        self._require_open()
-        z = finite_float("elevation", elevation, minimum=0.0) + shape.height / 2
-        obstacle = Obstacle(self._next_id, shape, x, y, z, finite_float("yaw", yaw))
-        alone = Occupancy(np.zeros((0, 2)), np.zeros(0), [obstacle])
-        for robot, (rx, ry) in zip(self._robots, self._positions().tolist(), strict=True):
-            inside = (
-                robot.collides and alone.obstacle_gap(rx, ry, robot.model.footprint_radius, robot.model.height)[0] < 0
-            )
-            if inside:
-                raise ValueError(f"position: expected a free place, got ({x:g}, {y:g}) where robot {robot.id} stands")
-        self._next_id += 1
-        self._obstacles.append(obstacle)
-        self._changed()
-        self._occupancy = self._around_obstacles = None
-        return obstacle.id
-
     def _positions(self) -> NDArray[np.float64]:
         """(R, 2) where all robots are, those included that the engine does not know yet; m."""
         position = np.array([(robot.x, robot.y) for robot in self._robots], dtype=np.float64).reshape(-1, 2)
@@ -616,15 +506,3 @@ def _former_rows(before: Sequence[int], now: Sequence[int]) -> NDArray[np.intp]:
     """Rows in `before` of the ids in `now`, -1 for new ones."""
     rows = {identity: row for row, identity in enumerate(before)}
     return np.array([rows.get(identity, -1) for identity in now], dtype=np.intp)
-
-
-def _point(name: str, value: Sequence[float]) -> tuple[float, float]:
-    if isinstance(value, (str, bytes)) or len(value) != 2:
-        raise ValueError(f"{name}: expected x and y in m, got {value!r}")
-    return finite_float(name, value[0]), finite_float(name, value[1])
-
-
-def _lengths(name: str, values: Sequence[float], count: int) -> list[float]:
-    if isinstance(values, (str, bytes)) or len(values) != count:
-        raise ValueError(f"{name}: expected {count} lengths in m, got {values!r}")
-    return [finite_float(name, value, minimum=0.0, exclusive=True) for value in values]
