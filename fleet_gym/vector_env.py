@@ -395,7 +395,7 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     @property
     def state(self) -> FleetState:
-        """The simulation's state itself, not a copy: read it, do not write it."""
+        """The simulation's state itself, not a copy. Write only how it looks: colors, textures, visibility, light."""
         return self._engine.state
 
     @property  # type: ignore[misc] # a tuple, one generator per world, as SyncVectorEnv has it

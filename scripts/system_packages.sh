@@ -3,6 +3,10 @@
 
 missing=
 command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || missing="$missing chromium"
+has_library() { ldconfig -p 2>/dev/null | grep -q "$1"; }
+has_library libEGL.so.1 || missing="$missing libegl1"
+has_library libGL.so.1 || missing="$missing libgl1"
+has_library libEGL_mesa.so.0 || missing="$missing libegl-mesa0"
 [ -z "$missing" ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
