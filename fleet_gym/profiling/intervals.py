@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -142,24 +142,23 @@ class MemoryRecord:
         Args:
             note: put at the end.
         """
-        parts = [f"[MEMORY+] source={self.source} rss={self.rss_mb:.2f}MB"]
-        if self.uss_mb is not None:
-            parts.append(f"uss={self.uss_mb:.2f}MB")
-        parts.append("native=unknown" if self.native_mb is None else f"native={self.native_mb:.2f}MB")
-        parts.append(f"blocks={self.python_blocks}")
-        parts.append(f"step={self.step_native_bytes / self.steps:+.0f}B/call")
-        if self.resets:
-            parts.append(f"reset={self.reset_native_bytes / self.resets:+.0f}B/call (x{self.resets})")
-        if self.num_workers:
-            parts.append(f"workers={self.workers_mb:.2f}MB (x{self.num_workers})")
-        if self.num_encoders:
-            parts.append(f"encoders={self.encoders_mb:.2f}MB (x{self.num_encoders})")
-        parts.append(f"limit={self.limit_mb:.0f}MB")
-        if self.verdicts:
-            parts.append("verdict: " + ", ".join(f"{name} {status}" for name, status in self.verdicts.items()))
-        if note:
-            parts.append(note)
-        return " ".join(parts)
+        return " ".join(part for part in (*(make(self) for make in _PLUS_PARTS), note) if part)
+
+
+# One small function per part: tracemalloc looks up the line of each allocation, which takes long in long functions.
+_PLUS_PARTS: tuple[Callable[[MemoryRecord], str], ...] = (
+    lambda r: f"[MEMORY+] source={r.source}",
+    lambda r: f"rss={r.rss_mb:.2f}MB",
+    lambda r: "" if r.uss_mb is None else f"uss={r.uss_mb:.2f}MB",
+    lambda r: "native=unknown" if r.native_mb is None else f"native={r.native_mb:.2f}MB",
+    lambda r: f"blocks={r.python_blocks}",
+    lambda r: f"step={r.step_native_bytes / r.steps:+.0f}B/call",
+    lambda r: f"reset={r.reset_native_bytes / r.resets:+.0f}B/call (x{r.resets})" if r.resets else "",
+    lambda r: f"workers={r.workers_mb:.2f}MB (x{r.num_workers})" if r.num_workers else "",
+    lambda r: f"encoders={r.encoders_mb:.2f}MB (x{r.num_encoders})" if r.num_encoders else "",
+    lambda r: f"limit={r.limit_mb:.0f}MB",
+    lambda r: "verdict: " + ", ".join(map(" ".join, r.verdicts.items())) if r.verdicts else "",
+)
 
 
 SIGNALS = ("python", "native", "rss", "workers")
