@@ -25,6 +25,9 @@ from rich.table import Table
 
 SMALL_CAMERA = {"name": "top", "width": 64, "height": 48, "position": (0, 0, 12), "target": (0, 0, 0)}
 
+#: Gone when the process ends.
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
 
 def _bare(env: Any) -> Any:
     return env
@@ -48,7 +51,8 @@ def _memory(mode: str) -> Callable[[Any], Any]:
 def _recorder(env: Any) -> Any:
     from fleet_gym import CameraObsVideoRecorder
 
-    return CameraObsVideoRecorder(env, tempfile.mkdtemp(prefix="fleet-gym-overhead-"))
+    _folders.append(tempfile.TemporaryDirectory(prefix="fleet-gym-overhead-"))
+    return CameraObsVideoRecorder(env, _folders[-1].name)
 
 
 #: Name -> wrapper, whether there is a camera. The recorder is compared with the same cameras without it.
