@@ -95,15 +95,15 @@ def demo(
     num_robots: Annotated[int, typer.Option(min=1, help="Robots in each world.")] = 3,
     robot: Annotated[str, typer.Option(help="A known robot (see `fleet-gym info`) or the path of a URDF.")] = "husky",
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of each world.")] = 2,
-    width: Annotated[int, typer.Option(min=16, help="Width of the videos, pixels.")] = 192,
-    height: Annotated[int, typer.Option(min=16, help="Height of the videos, pixels.")] = 144,
+    width: Annotated[int, typer.Option(min=16, help="Width of the videos, pixels.")] = 320,
+    height: Annotated[int, typer.Option(min=16, help="Height of the videos, pixels.")] = 240,
     seed: Annotated[int, typer.Option(min=0, help="World i starts from seed + i.")] = 0,
     dynamics: Annotated[str, typer.Option(help="kinematic, or physics: wheels on contact physics.")] = "kinematic",
     renderer: Annotated[str, typer.Option(help="auto, raster, tiny or gl.")] = "auto",
     max_steps: Annotated[int, typer.Option(min=1, help="Control steps after which an episode is cut off.")] = 80,
 ) -> None:
     """Drive a fleet to its goals among obstacles; record every camera and profile the memory."""
-    from fleet_gym.demo import DemoConfig, run_demo
+    from fleet_gym.demo import DemoConfig, compile_kernels, run_demo
 
     console = make_console()
     config = DemoConfig(
@@ -120,6 +120,8 @@ def demo(
         max_episode_steps=max_steps,
     )
     handler = DemoLogHandler(console)
+    with console.status("preparing (the first run compiles for some seconds)"):
+        compile_kernels(config)
     with logging_to(handler), demo_progress(console) as progress:
         task = progress.add_task(f"{num_envs} worlds x {num_robots} {robot}", total=1.0)
 

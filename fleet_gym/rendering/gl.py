@@ -174,7 +174,8 @@ def _moderngl() -> ModuleType:
         import moderngl
     except ImportError as error:
         raise ImportError(f"renderer 'gl' needs moderngl: {_INSTALL}") from error
-    return moderngl  # type: ignore[no-any-return]
+    module: ModuleType = moderngl  # typed or not, as it is installed or not
+    return module
 
 
 class _Device:
