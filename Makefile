@@ -54,12 +54,12 @@ $(VENV)/.stamp-venv:
 	@touch $@
 
 $(VENV)/.stamp-core: pyproject.toml $(VENV)/.stamp-venv
-	@echo "installing fleet_gym into $(VENV)"
+	@echo "installing fleet_gym into $(VENV) (about 1 GB, a minute or more)"
 	@$(INSTALL) -e .
 	@touch $@
 
 # .stamp-test, .stamp-integration, .stamp-lint, .stamp-docs: the extra of that name
 $(VENV)/.stamp-%: pyproject.toml $(VENV)/.stamp-venv
-	@echo "installing fleet_gym[$*] into $(VENV)"
+	@echo "installing fleet_gym[$*] into $(VENV) (about 1 GB, a minute or more)"
 	@$(INSTALL) -e ".[$*]"
 	@touch $@

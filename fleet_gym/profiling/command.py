@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.table import Table
 
 from fleet_gym.profiling.intervals import MemoryRecord
 from fleet_gym.profiling.signals import MIB
-from fleet_gym.profiling.verdict import LeakVerdict, judge
+from fleet_gym.profiling.verdict import MIN_INTERVALS, LeakVerdict, judge
 
 SIGNALS = {
     "current_mb": "current",
@@ -33,7 +34,9 @@ WIDTH = 110
 def memory(
     records: Annotated[Path, typer.Argument(help="What MemoryProfilingWrapper(..., log_path=...) wrote.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the pictures; beside the records by default.")] = None,
-    png: Annotated[bool, typer.Option(help="Draw a PNG (needs the extra plots).")] = True,
+    png: Annotated[
+        bool | None, typer.Option(help="Draw a PNG (needs the extra plots); by default where that is installed.")
+    ] = None,
     html: Annotated[bool, typer.Option(help="Write an interactive HTML page.")] = True,
     follow: Annotated[bool, typer.Option(help="Show the latest interval of a running run until Ctrl+C.")] = False,
 ) -> None:
@@ -48,7 +51,7 @@ def memory(
 
 
 def report_records(
-    path: Path, console: Console, *, out: Path | None = None, png: bool = True, html: bool = True
+    path: Path, console: Console, *, out: Path | None = None, png: bool | None = None, html: bool = True
 ) -> None:
     """Prints the table of a run and draws it.
 
@@ -56,10 +59,11 @@ def report_records(
         path: JSON lines or CSV.
         console: prints there.
         out: folder of the pictures, made if missing; the records' own by default.
-        png: whether to draw one.
+        png: whether to draw one; None: if matplotlib is there, with a hint if not.
         html: whether to write one.
 
     Raises:
+        ImportError: when a PNG is asked for without matplotlib.
         ValueError: when the file holds no records.
         OSError: when it cannot be read, or the pictures cannot be written.
     """
@@ -72,6 +76,10 @@ def report_records(
     console.print(memory_table(records))
     folder = path.parent if out is None else out
     folder.mkdir(parents=True, exist_ok=True)
+    if png is None:
+        png = importlib.util.find_spec("matplotlib") is not None
+        if not png:
+            console.print("no PNG without matplotlib: pip install 'fleet-gym[plots]'", markup=False, soft_wrap=True)
     if png:
         write_png(records, folder / f"{path.stem}.png")
         console.print(escape(str(folder / f"{path.stem}.png")), soft_wrap=True)
@@ -104,7 +112,10 @@ def _said(verdict: LeakVerdict | None) -> tuple[str, str]:
     if verdict is None:
         return "", ""
     colour = {"leak": "red", "stable": "green"}.get(verdict.status, "dim")
-    return f"{verdict.bytes_per_step:+.0f}", f"[{colour}]{verdict.status}[/{colour}]"
+    status: str = verdict.status
+    if verdict.intervals < MIN_INTERVALS:
+        status = f"{status} ({verdict.intervals} of {MIN_INTERVALS} intervals)"
+    return f"{verdict.bytes_per_step:+.0f}", f"[{colour}]{status}[/{colour}]"
 
 
 def follow_records(path: Path, console: Console, *, poll_s: float = 0.5) -> None:

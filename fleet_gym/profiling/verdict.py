@@ -34,7 +34,8 @@ class LeakVerdict:
     hours_to_limit: float | None = None
 
     def __str__(self) -> str:
-        text = f"{self.status}, {self.bytes_per_step:+.0f} bytes per step over {self.intervals} intervals"
+        of_needed = f" of the {MIN_INTERVALS} needed" if self.intervals < MIN_INTERVALS else ""
+        text = f"{self.status}, {self.bytes_per_step:+.0f} bytes per step over {self.intervals} intervals{of_needed}"
         return text if self.hours_to_limit is None else f"{text}, reaches the limit in {self.hours_to_limit:.1f} h"
 
 

@@ -375,6 +375,10 @@ def _make_source(
 
 
 def _writable_folder(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):  # an access check would not see a read-only or full disk
-        return folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):  # an access check would not see a read-only or full disk
+            return folder
+    except OSError as error:
+        what = f"video_folder: expected a folder that can be written, got {str(folder)!r}: {error.strerror}"
+        raise type(error)(error.errno, what) from error

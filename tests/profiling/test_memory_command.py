@@ -132,3 +132,19 @@ def test_follow_shows_new_records_until_interrupted(monkeypatch, run_file):
     command.follow_records(run_file, Console(file=stream, width=120, force_terminal=True))
     assert "memory 80.1 MB" in shown[0]
     assert "memory 99.1 MB" in shown[1]
+
+
+def test_without_matplotlib_the_page_is_written_and_the_picture_hinted_at(app, run_file, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = CliRunner().invoke(app, [str(run_file)])
+    assert result.exit_code == 0
+    assert "pip install 'fleet-gym[plots]'" in result.output
+    assert run_file.with_suffix(".html").exists()
+    assert not run_file.with_suffix(".png").exists()
+
+
+def test_the_table_says_how_many_intervals_a_verdict_needs(app, run_file, tmp_path):
+    short = tmp_path / "short.jsonl"
+    short.write_text("".join(run_file.read_text().splitlines(keepends=True)[:10]))
+    result = CliRunner().invoke(app, [str(short), "--no-png", "--no-html"])
+    assert "not enough data (10 of 60 intervals)" in result.output

@@ -603,3 +603,10 @@ def test_what_wrappers_forward(tmp_path):
     env.phase, env.last_profiling = "phase of {}".format, {"step": 1}
     assert recorder.phase("policy") == "phase of policy"
     assert recorder.last_profiling == {"step": 1}
+
+
+def test_a_folder_that_cannot_be_is_named_with_its_argument(tmp_path):
+    taken = tmp_path / "file"
+    taken.write_text("")
+    with pytest.raises(FileExistsError, match=r"video_folder: expected a folder that can be written, got .*file"):
+        CameraObsVideoRecorder(SyncVectorEnv(coded_color_envs([2])), taken, fps=10)
