@@ -3,7 +3,7 @@
 #   PYTHON=python3.10      interpreter for a new $(VENV); default: the first fit of python3.11, python3.10, python3
 #   VENV=.venv             where everything is installed
 #   DEMO_ARGS=             options for `fleet-gym demo`, e.g. DEMO_ARGS="--dynamics physics"
-#   PYTEST_ARGS=           options for pytest, e.g. PYTEST_ARGS="-x tests/video"
+#   PYTEST_ARGS=           options for pytest, e.g. PYTEST_ARGS="-x --durations=20"
 
 VENV ?= .venv
 PYTHON ?=
@@ -11,6 +11,10 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 # One file stays on one worker: module fixtures compile, load URDFs and encode only once.
 PYTEST_WORKERS ?= -n 2 --dist loadfile
+# These measure the memory of their own process, so each file gets one to itself, and other tests none of it.
+MEMORY_TESTS := tests/profiling/test_growth.py tests/profiling/test_native_phases.py tests/profiling/test_signals.py \
+	tests/testing/test_leaks.py tests/testing/test_leaks_house.py \
+	tests/wrappers/test_memory_profiling.py tests/wrappers/test_memory_profiling_leaks.py
 
 BIN := $(VENV)/bin
 INSTALL := sh scripts/pip_install.sh $(BIN)/python
@@ -27,7 +31,8 @@ demo: $(VENV)/.stamp-core ## drive a fleet to its goals; leaves videos and a mem
 	@$(BIN)/fleet-gym demo $(DEMO_ARGS)
 
 test: $(VENV)/.stamp-test ## run the tests (no root, no system packages)
-	$(BIN)/python -m pytest -q $(PYTEST_WORKERS) --ignore=tests/integration $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q $(PYTEST_WORKERS) --ignore=tests/integration $(MEMORY_TESTS:%=--ignore=%) $(PYTEST_ARGS)
+	@for file in $(MEMORY_TESTS); do echo "$$file"; $(BIN)/python -m pytest -q "$$file" $(PYTEST_ARGS) || exit 1; done
 
 test-integrations: $(VENV)/.stamp-integration ## run the tests against fresh clones, browsers, others' environments (as root: all)
 	@sh scripts/system_packages.sh

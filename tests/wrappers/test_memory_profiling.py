@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import subprocess
@@ -12,6 +13,7 @@ from unittest.mock import MagicMock
 
 import gymnasium as gym
 import numpy as np
+import psutil
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from profiled_env import ScriptedEnv, ScriptedVectorEnv, run
@@ -325,6 +327,8 @@ def test_a_new_wrapper_after_a_foreign_stop_works(lines):
 
 
 def test_light_mode_reports_rss_without_tracing(lines, caplog):
+    gc.collect()
+    psutil.heap_trim()  # pages that earlier tests have freed would be used again, and RSS would not grow
     kept: list[Any] = []
     env = MemoryProfilingWrapper(
         ScriptedVectorEnv(lambda: kept.append(np.ones(MIB))), profiling_interval=10, mode="light"
