@@ -238,3 +238,20 @@ def test_directions_are_exact_to_single_precision():
     points = [*rng.normal(size=(2000, 2)), *(rng.choice([-1.0, 0.0, 1.0, 1e-12], size=(200, 2)))]
     for y, x in points:
         assert abs(direction(y, x) - np.arctan2(y + 0.0, x)) < 1e-7, (y, x)
+
+
+def test_two_who_want_to_cross_each_others_way_do_not_drive_on_side_by_side():
+    env = make(1, robot="husky", num_robots=2, max_episode_steps=None, task_kwargs={"num_obstacles": 0})
+    policy = GoToGoalPolicy(env)
+    env.reset(seed=0)
+    # Side by side, each robot's goal behind the other one's lane.
+    env.state.position[0, :, :2] = [[-3, 0.75], [-3, -0.75]]
+    env.state.orientation[0] = [0, 0, 0, 1]
+    env.task._goal[0] = [[2, -2], [2, 2]]
+    observation = env.step(np.zeros((1, 2, 2)))[0]
+    for _ in range(150):
+        observation, _, terminated, _, infos = env.step(policy(observation))
+        if terminated[0]:
+            break
+    assert infos["success"][0]
+    env.close()
