@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from fleet_gym._pybullet import pybullet_data_path
+from fleet_gym.rendering.base import allocate_images
 from fleet_gym.rendering.raster import RasterRenderer
 from fleet_gym.rendering.tiny import TinyRenderer
-from fleet_gym.rendering.views import allocate_images
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.forward_kinematics import load_tree
 from fleet_gym.world.robots import RobotModel

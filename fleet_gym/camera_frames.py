@@ -10,22 +10,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from fleet_gym.engine import FrameRequest
+from fleet_gym.rendering.base import allocate_images
 from fleet_gym.world.cameras import Camera
 
-_DTYPES: dict[str, Any] = {"rgb": np.uint8, "depth": np.float32, "segmentation": np.int32}
-
 Images = dict[str, NDArray[Any]]
-
-
-def allocate_images(cameras: Sequence[Camera], num_worlds: int) -> Images:
-    """Returns an uninitialised array for each image of each camera: (n, H, W, 3) uint8, (n, H, W) otherwise."""
-    return {
-        key: np.empty(
-            (num_worlds, camera.height, camera.width, *((3,) if modality == "rgb" else ())), dtype=_DTYPES[modality]
-        )
-        for camera in cameras
-        for key, modality in camera.keys
-    }
 
 
 def camera_space(cameras: Sequence[Camera]) -> spaces.Dict:

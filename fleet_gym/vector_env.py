@@ -15,10 +15,11 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from fleet_gym._validation import finite_float, non_negative_int, one_of, positive_int
-from fleet_gym.camera_frames import CameraFrames, Images, allocate_images, camera_space, rows_of
+from fleet_gym.camera_frames import CameraFrames, Images, camera_space, rows_of
 from fleet_gym.engine import Engine, FrameRequest, Placement
 from fleet_gym.episode_seeds import EpisodeSeeds, expand_seed
 from fleet_gym.profiling.phases import phase
+from fleet_gym.rendering.base import allocate_images
 from fleet_gym.tasks import make_task
 from fleet_gym.tasks.base import Task
 from fleet_gym.vector_arguments import (

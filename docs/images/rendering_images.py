@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fleet_gym.rendering.base import allocate_images
 from fleet_gym.rendering.raster import RasterRenderer
 from fleet_gym.rendering.tiny import TinyRenderer
-from fleet_gym.rendering.views import allocate_images
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.robots import robot_model
 from fleet_gym.world.scene import BodySpec, Scene, SceneBuilder, Shape

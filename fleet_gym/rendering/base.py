@@ -11,6 +11,21 @@ from numpy.typing import NDArray
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.state import FleetState
 
+#: Last axis and dtype of an image of each modality.
+IMAGE_CHANNELS: dict[str, tuple[int, ...]] = {"rgb": (3,), "depth": (), "segmentation": ()}
+IMAGE_DTYPES: dict[str, type] = {"rgb": np.uint8, "depth": np.float32, "segmentation": np.int32}
+
+
+def allocate_images(cameras: Sequence[Camera], num_worlds: int) -> dict[str, NDArray[Any]]:
+    """Returns zeroed arrays for every camera and modality, as `Renderer.render` takes them in `out`."""
+    return {
+        key: np.zeros(
+            (num_worlds, camera.height, camera.width, *IMAGE_CHANNELS[modality]), dtype=IMAGE_DTYPES[modality]
+        )
+        for camera in cameras
+        for key, modality in camera.keys
+    }
+
 
 class Renderer(Protocol):
     """Draws worlds: a function of its arguments. Made for one `Scene`, lazily, in the process that uses it."""

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet_gym.rendering.base import IMAGE_CHANNELS, IMAGE_DTYPES
 from fleet_gym.world.cameras import Camera, camera_poses, quaternion_matrix
 from fleet_gym.world.forward_kinematics import Frames
 from fleet_gym.world.scene import Scene
 from fleet_gym.world.state import FleetState
-
-_CHANNELS: dict[str, tuple[int, ...]] = {"rgb": (3,), "depth": (), "segmentation": ()}
-_DTYPES: dict[str, type] = {"rgb": np.uint8, "depth": np.float32, "segmentation": np.int32}
 
 
 @dataclass(frozen=True)
@@ -37,15 +35,6 @@ class CameraView:
     rgb: NDArray[np.uint8] | None
     depth: NDArray[np.float32] | None
     segmentation: NDArray[np.int32] | None
-
-
-def allocate_images(cameras: Sequence[Camera], num_worlds: int) -> dict[str, NDArray[Any]]:
-    """Returns zeroed arrays for every camera and modality, as `Renderer.render` takes them in `out`."""
-    return {
-        key: np.zeros((num_worlds, camera.height, camera.width, *_CHANNELS[modality]), dtype=_DTYPES[modality])
-        for camera in cameras
-        for key, modality in camera.keys
-    }
 
 
 def camera_views(
@@ -144,13 +133,13 @@ def check_finite(state: FleetState, worlds: NDArray[np.int64]) -> None:
 
 
 def _output(camera: Camera, key: str, modality: str, num_worlds: int, out: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    shape = (num_worlds, camera.height, camera.width, *_CHANNELS[modality])
+    shape = (num_worlds, camera.height, camera.width, *IMAGE_CHANNELS[modality])
     array = out.get(key)
     if array is None:
         raise ValueError(f"out: expected an array under {key!r}, got only {sorted(out)}")
-    if array.shape != shape or array.dtype != _DTYPES[modality]:
+    if array.shape != shape or array.dtype != IMAGE_DTYPES[modality]:
         raise ValueError(
-            f"out[{key!r}]: expected shape {shape} and dtype {np.dtype(_DTYPES[modality])}, "
+            f"out[{key!r}]: expected shape {shape} and dtype {np.dtype(IMAGE_DTYPES[modality])}, "
             f"got {array.shape} and {array.dtype}"
         )
     return array

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from gymnasium.error import ClosedEnvironmentError
 
+from fleet_gym.rendering.base import allocate_images
 from fleet_gym.rendering.gl import GLRenderer
 from fleet_gym.rendering.raster import RasterRenderer
 from fleet_gym.rendering.select import make_renderer
-from fleet_gym.rendering.views import allocate_images
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.robots import robot_model
 from fleet_gym.world.scene import BodySpec, Scene, Shape

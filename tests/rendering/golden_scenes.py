@@ -6,8 +6,8 @@ import numpy as np
 from PIL import Image
 
 from fleet_gym._pybullet import pybullet_data_path
+from fleet_gym.rendering.base import allocate_images
 from fleet_gym.rendering.raster import RasterRenderer
-from fleet_gym.rendering.views import allocate_images
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.forward_kinematics import load_tree
 from fleet_gym.world.robots import RobotModel

@@ -6,9 +6,9 @@ from gymnasium.error import ClosedEnvironmentError
 from PIL import Image
 
 from fleet_gym._pybullet import pybullet_data_path
+from fleet_gym.rendering.base import allocate_images
 from fleet_gym.rendering.raster import RasterRenderer
 from fleet_gym.rendering.tiny import TinyRenderer
-from fleet_gym.rendering.views import allocate_images
 from fleet_gym.world.cameras import Camera, quaternion_matrix
 from fleet_gym.world.forward_kinematics import load_tree
 from fleet_gym.world.robots import RobotModel

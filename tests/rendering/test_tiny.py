@@ -3,9 +3,9 @@ import pytest
 from gymnasium.error import ClosedEnvironmentError
 
 from fleet_gym._pybullet import DirectClient, pybullet, pybullet_data_path
+from fleet_gym.rendering.base import allocate_images
 from fleet_gym.rendering.select import make_renderer
 from fleet_gym.rendering.tiny import TinyRenderer
-from fleet_gym.rendering.views import allocate_images
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.robots import RobotModel
 from fleet_gym.world.scene import BodySpec, Scene, Shape
