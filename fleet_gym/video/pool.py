@@ -162,7 +162,8 @@ class _WorkerProcess:
             except BlockingIOError:
                 return
             except ConnectionResetError:
-                message = b""
+                # Told once when the worker ended with messages unread; what it said before is still to be had.
+                continue
             kind = message[:1]
             if kind == protocol.ACK:
                 self._ring.free(protocol.unpack_ack(message))
