@@ -21,7 +21,7 @@ INSTALL := sh scripts/pip_install.sh $(BIN)/python
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-integrations lint docs bench clean
+.PHONY: help demo test test-most test-memory test-integrations lint docs bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | \
@@ -30,8 +30,12 @@ help: ## show this list
 demo: $(VENV)/.stamp-core ## drive a fleet to its goals; leaves videos and a memory report in fleet-gym-demo/
 	@$(BIN)/fleet-gym demo $(DEMO_ARGS)
 
-test: $(VENV)/.stamp-test ## run the tests (no root, no system packages)
+test: test-most test-memory ## run the tests (no root, no system packages)
+
+test-most: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest -q $(PYTEST_WORKERS) --ignore=tests/integration $(MEMORY_TESTS:%=--ignore=%) $(PYTEST_ARGS)
+
+test-memory: $(VENV)/.stamp-test
 	@for file in $(MEMORY_TESTS); do echo "$$file"; $(BIN)/python -m pytest -q "$$file" $(PYTEST_ARGS) || exit 1; done
 
 test-integrations: $(VENV)/.stamp-integration ## run the tests against fresh clones, browsers, others' environments (as root: all)
