@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym.video.episode_files import EpisodeVideoName
-from fleet_gym.video.episode_log import EpisodeRecord, VideoFile, append_episode, check_columns
+from fleet_gym.video.episode_log import EpisodeRecord, VideoFile, append_episodes, check_columns
 from fleet_gym.video.episode_tracker import BoolArray
 from fleet_gym.video.errors import VideoEncodeError
 from fleet_gym.video.frames import CameraSpec, FrameBatch, FrameFormat
@@ -119,6 +119,7 @@ class Clips:
         self._open_envs: NDArray[np.intp] | None = None
         self._endings: list[tuple[int, Outcome]] = []
         self._errors: list[VideoEncodeError] = []
+        self._done: list[_Clip] = []  # whole, not in the log yet
         self._log_error: OSError | None = None
 
     @property
@@ -287,6 +288,7 @@ class Clips:
                 self._backend.finish(endings)
             for result in self._backend.collect(wait):
                 self._take(result)
+        self._log()
         if raise_errors:
             self._raise_errors()
 
@@ -371,8 +373,15 @@ class Clips:
     def _log_if_done(self, clip: _Clip) -> None:
         if clip.complete and not clip.waiting:
             clip.record.files = [file for file in clip.files.values() if file.file or file.error]
-            try:
-                append_episode(self._options.folder, clip.record.row())
-            except OSError as error:  # told after everything else was settled
-                self._log_error = error
+            self._done.append(clip)
+
+    def _log(self) -> None:
+        done, self._done = self._done, []
+        if not done:
+            return
+        try:
+            append_episodes(self._options.folder, (clip.record.row() for clip in done))
+        except OSError as error:  # told after everything else was settled
+            self._log_error = error
+        for clip in done:
             self._options.retention.add(clip.paths)

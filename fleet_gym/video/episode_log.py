@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,19 +130,19 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"expected JSON values, got {type(value).__name__}: {value!r}")
 
 
-def append_episode(folder: Path, row: Mapping[str, Any]) -> None:
-    """Appends a row to the folder's log with one write, so that readers and other writers never see half of it."""
-    line = json.dumps(row, default=_plain).encode() + b"\n"
+def append_episodes(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Appends rows to the folder's log with one write, so that readers and other writers never see half of them."""
+    lines = b"".join(json.dumps(row, default=_plain).encode() + b"\n" for row in rows)
     descriptor = os.open(folder / EPISODE_LOG, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: rows stay whole, a blank line may appear
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            line = b"\n" + line  # a writer was killed in the middle of its row
-        written = os.write(descriptor, line)
-        if written != len(line):
-            raise OSError(f"{folder / EPISODE_LOG}: {written} of {len(line)} bytes written")
+            lines = b"\n" + lines  # a writer was killed in the middle of its row
+        written = os.write(descriptor, lines)
+        if written != len(lines):
+            raise OSError(f"{folder / EPISODE_LOG}: {written} of {len(lines)} bytes written")
     finally:
         os.close(descriptor)
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym.video.forks import close_in_forks, forget
+from fleet_gym.video.priority import give_way
 
 _LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size of an unprivileged process
 _SMALLEST_PIPE = 1 << 16
@@ -48,6 +49,7 @@ class FfmpegProcess:
         self._process = process
         self._timeout = timeout
         self._stdin = process.stdin.fileno()
+        give_way(process.pid)
         # Room for whole frames lets them be handed over at once, but what is in the pipe is lost when everything is
         # killed. Without the right to a larger pipe the default is kept.
         wanted = min(max(_FRAMES_IN_PIPE * frame_bytes, _SMALLEST_PIPE), _LARGEST_PIPE)

@@ -29,9 +29,10 @@ from fleet_gym.video.run_lock import RunLock
 from fleet_gym.video.writers import CHANNELS, EncoderSettings, Images, Outcome, StreamRequest, StreamResult
 
 # What waits in the ring is lost when everything is killed, so there is room for a few frames per stream, in memory
-# that stays small beside the encoders; at least for two steps, so that handing one over need not wait for its encoding.
+# that stays small beside the encoders; with 192 streams of 128x128 for the second in which a worker starts and opens
+# them. At least for two steps, so that handing one over need not wait for its encoding.
 _FRAMES_IN_RING = 16
-_RING_BYTES = 40 << 20
+_RING_BYTES = 72 << 20
 _LARGEST_RING = 160 << 20
 # The worker gets this process's import path, so that it finds the same packages, and never sees the user's script. It
 # takes the package without running its __init__: that imports Gymnasium, a third of the start and 10 MB, for nothing.
@@ -284,7 +285,9 @@ class PoolBackend:
             number = next(self._numbers) * self._count + worker
             numbers.append(number)
             self._open[worker].add(number)
-            items.setdefault(worker, []).append({**asdict(request), "fps": str(request.fps), "stream": number})
+            # Not asdict, which copies deeply: with hundreds of streams that alone would be the step's cost.
+            item = {**vars(request), "name": vars(request.name), "fps": str(request.fps), "stream": number}
+            items.setdefault(worker, []).append(item)
         sizes = [request.width * request.height * CHANNELS[request.pixel_format] for request in requests]
         for worker, theirs in items.items():
             if self._workers[worker] is None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fleet_gym.video import pool_protocol as protocol
 from fleet_gym.video.episode_files import EpisodeVideoName, claim, part_path, publish
 from fleet_gym.video.mp4 import count_frames
+from fleet_gym.video.priority import give_way
 from fleet_gym.video.pyav_encoder import PyavEncoder
 from fleet_gym.video.run_lock import lock_byte
 from fleet_gym.video.writers import CHANNELS, EncoderSettings, StreamRequest
@@ -192,6 +193,7 @@ def _request(item: dict[str, Any]) -> StreamRequest:
 
 def main(setup: dict[str, Any]) -> None:
     """Runs a worker; called by the bootstrap lines of `pool`."""
+    give_way()
     connection = socket.socket(fileno=setup["connection"])
     memory = mmap.mmap(setup["memory"], setup["size"], flags=mmap.MAP_SHARED)
     os.close(setup["memory"])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet_gym.video.episode_files import PART_SUFFIX, EpisodeVideoName, parse_episode_video_filename, publish
-from fleet_gym.video.episode_log import EpisodeRecord, VideoFile, append_episode
+from fleet_gym.video.episode_log import EpisodeRecord, VideoFile, append_episodes
 from fleet_gym.video.run_lock import find_locks
 
 logger = logging.getLogger("fleet_gym.video")
@@ -180,5 +180,5 @@ def _log(folder: Path, found: Iterable[tuple[RecoveredVideo, _Facts]]) -> None:
         file = VideoFile(name.camera, result.path.name, result.frames, 0, facts.size, facts.coded_size)
         file.bytes = result.path.stat().st_size
         record.files.append(file)
-    for record in records.values():
-        append_episode(folder, record.row())
+    if records:
+        append_episodes(folder, (record.row() for record in records.values()))

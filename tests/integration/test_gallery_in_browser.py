@@ -16,7 +16,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from fleet_gym.testing.coded_color_env import CodedColorVectorEnv
-from fleet_gym.video.episode_log import append_episode
+from fleet_gym.video.episode_log import append_episodes
 from fleet_gym.video.gallery import write_gallery
 from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
 
@@ -223,7 +223,7 @@ def test_a_thousand_episodes_stay_usable(browser, recorded):
             "return": float(number),
             "success": number % 3 == 0,
         }
-        append_episode(many, {**row, "files": [{"camera": "front", "file": name, "frames": 21}]})
+        append_episodes(many, [{**row, "files": [{"camera": "front", "file": name, "frames": 21}]}])
     write_gallery(many)
     assert (many / "index.html").stat().st_size < 20e6
     browser.open(many / "index.html")

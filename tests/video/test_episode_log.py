@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from fleet_gym.video import EpisodeRecord, read_episodes
-from fleet_gym.video.episode_log import EPISODE_LOG, VideoFile, append_episode
+from fleet_gym.video.episode_log import EPISODE_LOG, VideoFile, append_episodes
 from fleet_gym.video.infos import env_info, last_info, seeds_of, success_of
 
 
 def test_a_row_comes_back(tmp_path):
     record = EpisodeRecord(3, 5, seed=9, steps=7, episode_return=1.5, success=True, columns={"tag": "x"})
     record.files.append(VideoFile("front", "a.mp4", 8, 0, (64, 48), (64, 48), 123))
-    append_episode(tmp_path, record.row())
+    append_episodes(tmp_path, [record.row()])
     (tmp_path / "a.mp4").touch()
     (row,) = read_episodes(tmp_path)
     assert (row["env"], row["episode"], row["return"], row["tag"]) == (3, 5, 1.5, "x")
@@ -25,16 +25,16 @@ def test_a_row_comes_back(tmp_path):
 
 
 def test_a_row_cut_off_by_a_crash_spoils_nothing(tmp_path):
-    append_episode(tmp_path, {"env": 0})
+    append_episodes(tmp_path, [{"env": 0}])
     with open(tmp_path / EPISODE_LOG, "a") as file:
         file.write('{"env": 1, "epis')
-    append_episode(tmp_path, {"env": 2})
+    append_episodes(tmp_path, [{"env": 2}])
     assert [row["env"] for row in read_episodes(tmp_path)] == [0, 2]
 
 
 def _write_many(folder, env):
     for episode in range(200):
-        append_episode(folder, {"env": env, "episode": episode, "padding": "x" * 500})
+        append_episodes(folder, [{"env": env, "episode": episode, "padding": "x" * 500}])
 
 
 def test_processes_write_whole_rows(tmp_path):

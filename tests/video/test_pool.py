@@ -1,9 +1,11 @@
 """What is particular to the worker pool; what both backends do is tested with the recorder."""
 
 import contextlib
+import gc
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -17,7 +19,8 @@ from gymnasium.vector import AutoresetMode
 
 from fleet_gym.testing.coded_color_env import CodedColorVectorEnv, decode_color
 from fleet_gym.video import VideoEncodeError, parse_episode_video_filename, read_episodes
-from fleet_gym.video.pool_protocol import FrameRing
+from fleet_gym.video.pool import PoolBackend
+from fleet_gym.video.pool_protocol import FATAL, FrameRing
 from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
 
 ENCODER = re.compile("ffmpeg|pool_worker")
@@ -189,6 +192,54 @@ def test_a_stopped_worker_ends_in_a_time_out_and_not_in_a_hang(tmp_path):
         recorder.close()
     assert len(videos(tmp_path)) == 2
     assert workers() == []
+
+
+def test_last_words_are_read_although_the_kernel_tells_of_the_reset_first(tmp_path, monkeypatch):
+    """A worker that ends with messages unread: the socket says "reset" once, before what the worker said."""
+
+    class ResetFirst:
+        def __init__(self, connection):
+            self.connection, self.told = connection, False
+
+        def send(self, message):
+            raise ConnectionResetError("reset by peer")
+
+        def recv(self, size):
+            if not self.told:
+                self.told = True
+                raise ConnectionResetError("reset by peer")
+            return self.connection.recv(size)
+
+        def __getattr__(self, name):
+            return getattr(self.connection, name)
+
+    recorder = long_recording(tmp_path)
+    (pool,) = (found for found in gc.get_objects() if isinstance(found, PoolBackend) and found._folder == tmp_path)
+    process = pool._workers[0]
+    theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.send(FATAL + b"MemoryError: no room")
+    theirs.close()
+    monkeypatch.setattr(process, "_socket", ResetFirst(ours))
+    process._process.kill()
+    with pytest.raises(VideoEncodeError, match="MemoryError: no room"):
+        step_until_it_fails(recorder, 20)
+    monkeypatch.undo()
+    recorder.close()
+    ours.close()
+
+
+@pytest.mark.parametrize("backend", ["moviepy", "pool"])
+def test_encoders_give_way_to_the_simulation(tmp_path, backend):
+    recorder = CameraObsVideoRecorder(CodedColorVectorEnv([50]), tmp_path, backend=backend)
+    recorder.reset()
+    recorder.step(None)
+    (encoder,) = (child for child in psutil.Process().children() if ENCODER.search(command_of(child)))
+    deadline = time.monotonic() + 20
+    while encoder.nice() == psutil.Process().nice() and time.monotonic() < deadline:
+        recorder.step(None)  # a worker lowers its priority once it runs
+        time.sleep(0.05)
+    assert encoder.nice() == min(19, psutil.Process().nice() + 5)
+    recorder.close()
 
 
 def test_a_worker_that_fell_behind_catches_up(tmp_path):
