@@ -1,0 +1,24 @@
+"""Views of `FleetVectorEnv` for trainers that want another interface than Gymnasium's.
+
+Each is loaded when first used and needs its trainer: ``pip install 'fleet-gym[sb3]'`` and so on.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fleet_gym.adapters.sb3 import SB3VecEnv
+
+_MODULES = {"SB3VecEnv": "fleet_gym.adapters.sb3"}
+
+__all__ = ["SB3VecEnv"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = getattr(importlib.import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'fleet_gym.adapters' has no attribute {name!r}")
