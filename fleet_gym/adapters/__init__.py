@@ -9,11 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fleet_gym.adapters.pettingzoo import parallel_env
     from fleet_gym.adapters.sb3 import SB3VecEnv
 
-_MODULES = {"SB3VecEnv": "fleet_gym.adapters.sb3"}
+_MODULES = {
+    "SB3VecEnv": "fleet_gym.adapters.sb3",
+    "parallel_env": "fleet_gym.adapters.pettingzoo",
+}
 
-__all__ = ["SB3VecEnv"]
+__all__ = ["SB3VecEnv", "parallel_env"]
 
 
 def __getattr__(name: str) -> Any:

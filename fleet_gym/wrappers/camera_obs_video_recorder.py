@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv
 from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
+from fleet_gym._gymnasium import AnyVectorWrapper
 from fleet_gym.profiling.forwarding import ForwardsToInner
 from fleet_gym.profiling.phases import phase
 from fleet_gym.video.clips import RecordingOptions
@@ -44,7 +45,7 @@ Backend = Literal["auto", "moviepy", "pool"]
 Backpressure = Literal["block", "drop"]
 
 
-class CameraObsVideoRecorder(ForwardsToInner, VectorWrapper[Any, Any, Any, Any, Any]):
+class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
     """Streams every camera of every environment to one mp4 per episode, at constant memory.
 
     Files are called ``<name_prefix>-env<N>-<camera>-episode-<E>.mp4``; see `fleet_gym.video.episode_files`. A T-step

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 
+from fleet_gym._gymnasium import AnyVectorWrapper
 from fleet_gym.profiling.forwarding import ForwardsToInner
 from fleet_gym.profiling.intervals import MemoryRecord
 from fleet_gym.profiling.log import make_lines_visible
@@ -102,7 +103,7 @@ class _MemoryProfiling(ForwardsToInner):
         return self._profiler.records.last() if self._is_on else None
 
 
-class MemoryProfilingWrapper(_MemoryProfiling, VectorWrapper[Any, Any, Any, Any, Any]):
+class MemoryProfilingWrapper(_MemoryProfiling, AnyVectorWrapper):
     """Reports the memory of the process that steps a vector environment, every `profiling_interval` steps.
 
     Through the logger ``fleet_gym.profiling``, at INFO::

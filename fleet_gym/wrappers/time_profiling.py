@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 
+from fleet_gym._gymnasium import AnyVectorWrapper
 from fleet_gym.profiling.forwarding import ForwardsToInner
 from fleet_gym.profiling.log import make_lines_visible
 from fleet_gym.profiling.settings import whole_number
@@ -80,7 +81,7 @@ class _TimeProfiling(ForwardsToInner):
         return self._profiler.last if self._is_on else super().last_profiling
 
 
-class TimeProfilingWrapper(_TimeProfiling, VectorWrapper[Any, Any, Any, Any, Any]):
+class TimeProfilingWrapper(_TimeProfiling, AnyVectorWrapper):
     """Reports where the time of a vector environment's steps goes, every `profiling_interval` steps.
 
     Through the logger ``fleet_gym.profiling``, at INFO, in one line::
