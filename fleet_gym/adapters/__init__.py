@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fleet_gym.adapters.pettingzoo import parallel_env
+    from fleet_gym.adapters.rllib import RLlibVectorEnv, rllib_env
     from fleet_gym.adapters.sb3 import SB3VecEnv
+    from fleet_gym.adapters.torchrl import torchrl_env
 
 _MODULES = {
+    "RLlibVectorEnv": "fleet_gym.adapters.rllib",
     "SB3VecEnv": "fleet_gym.adapters.sb3",
     "parallel_env": "fleet_gym.adapters.pettingzoo",
+    "rllib_env": "fleet_gym.adapters.rllib",
+    "torchrl_env": "fleet_gym.adapters.torchrl",
 }
 
-__all__ = ["SB3VecEnv", "parallel_env"]
+__all__ = ["RLlibVectorEnv", "SB3VecEnv", "parallel_env", "rllib_env", "torchrl_env"]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,14 +22,18 @@ def check_mode(env: Any, expected: AutoresetMode, consumer: str) -> None:
     """
     if not isinstance(env, VectorEnv):
         raise TypeError(f"env: expected a gymnasium.vector.VectorEnv, got {type(env).__name__}")
-    mode = env.metadata.get("autoreset_mode")
-    mode = find_inner(env, "autoreset_mode") if mode is None else mode
+    mode = _mode(env)
     if mode is None or AutoresetMode(mode) is not expected:
         got = "no mode in its metadata" if mode is None else repr(AutoresetMode(mode).value)
         raise ValueError(
             f"env: {consumer} needs autoreset_mode={expected.value!r}, got {got}; make the environment with "
             f"autoreset_mode={expected.value!r}"
         )
+
+
+def _mode(env: VectorEnv[Any, Any, Any]) -> Any:
+    mode = env.metadata.get("autoreset_mode")
+    return find_inner(env, "autoreset_mode") if mode is None else mode
 
 
 def flat_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
@@ -81,3 +85,39 @@ def info_rows(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any]]:
 def _column(values: Any) -> list[Any]:
     """Scalars as Python's own types, rows as arrays."""
     return values.tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else list(values)
+
+
+class VectorView(VectorEnv[Any, Any, Any]):
+    """A vector environment that is its own ``unwrapped``, for trainers that look past wrappers.
+
+    It shows the spaces, number of environments, metadata and autoreset mode of the wrappers it holds.
+
+    Args:
+        env: possibly wrapped.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self.env = env
+        self.num_envs = env.num_envs
+        self.metadata = dict(env.metadata)
+        self.autoreset_mode = _mode(env)
+        self.render_mode = env.render_mode
+        self.spec = env.spec
+        self.single_observation_space, self.observation_space = env.single_observation_space, env.observation_space
+        self.single_action_space, self.action_space = env.single_action_space, env.action_space
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Starts new episodes; see `gymnasium.vector.VectorEnv.reset`."""
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Steps the environments; see `gymnasium.vector.VectorEnv.step`."""
+        return self.env.step(actions)
+
+    def render(self) -> Any:
+        """Draws the environments; see `gymnasium.vector.VectorEnv.render`."""
+        return self.env.render()
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Closes the environment inside. Called once, by `close`."""
+        self.env.close(**kwargs)

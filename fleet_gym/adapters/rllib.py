@@ -1,0 +1,133 @@
+"""`rllib_env`: what RLlib calls to make a vector environment of its own (``VECTOR_ENTRY_POINT``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike
+
+from fleet_gym._validation import positive_int
+from fleet_gym.adapters._views import VectorView, check_mode, flat_observation, flat_space
+from fleet_gym.vector_env import FleetVectorEnv
+from fleet_gym.wrappers.flatten_robots import FlattenRobots
+
+
+class RLlibVectorEnv(VectorView):
+    """Shows a vector environment with the spaces RLlib's default networks take.
+
+    Actions are one row of numbers per environment; so is each part of the observation but images (H, W, C). An
+    observation of a single part is bare, one of several a one-level dictionary (for an RLModule of your own).
+
+    Args:
+        env: a vector environment in NEXT_STEP mode, possibly wrapped.
+        observation_keys: parts of the observation to keep, such as ``["state"]`` or one camera; None: all.
+
+    Raises:
+        TypeError: when `env` is no vector environment.
+        ValueError: when its autoreset mode is another, or an observation key is not there.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], *, observation_keys: Sequence[str] | None = None) -> None:
+        check_mode(env, AutoresetMode.NEXT_STEP, "RLlib")
+        super().__init__(env)
+        self._keys: tuple[str, ...] | None = None
+        space = flat_space(env.single_observation_space)
+        if isinstance(space, spaces.Dict):
+            self._keys = _checked_keys(observation_keys, list(space.spaces))
+            parts = {key: _row_space(space.spaces[key]) for key in self._keys}
+            space = parts[self._keys[0]] if len(parts) == 1 else spaces.Dict(parts)
+        else:
+            space = _row_space(space)
+        self.single_observation_space = space
+        self.single_action_space = _row_space(env.single_action_space)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Starts new episodes; see `gymnasium.vector.VectorEnv.reset`."""
+        observation, infos = self.env.reset(seed=seed, options=options)
+        return self._rows(observation), infos
+
+    def step(self, actions: ArrayLike) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Steps the environments; `actions` are (num_envs, size)."""
+        array = np.asarray(actions)
+        if array.shape != self.action_space.shape:
+            raise ValueError(f"actions: expected shape {self.action_space.shape}, got {array.shape}")
+        observation, *rest = self.env.step(array.reshape(self.env.action_space.shape or ()))
+        return self._rows(observation), *rest
+
+    def _rows(self, observation: Any) -> Any:
+        if self._keys is None:
+            return _row(observation, self.single_observation_space)
+        flat = flat_observation(observation)
+        if len(self._keys) == 1:
+            return _row(flat[self._keys[0]], self.single_observation_space)
+        space: Any = self.single_observation_space
+        return {key: _row(flat[key], space[key]) for key in self._keys}
+
+
+def rllib_env(ctx: Mapping[str, Any]) -> RLlibVectorEnv:
+    """Makes the environment of an RLlib EnvRunner: ``config.environment(rllib_env, env_config={...})``.
+
+    It needs ``config.env_runners(gym_env_vectorize_mode=gym.VectorizeMode.VECTOR_ENTRY_POINT)``; RLlib then adds
+    ``num_envs``, its ``num_envs_per_env_runner``.
+
+    Args:
+        ctx: the ``env_config``: arguments of `FleetVectorEnv` without `num_envs`, and besides, all optional:
+            ``observation_keys`` as in `RLlibVectorEnv`; ``flatten_robots``: True makes each robot an environment of
+            RLlib's, whose number is then a multiple of the robots in a world; ``robot_cameras`` as in `FlattenRobots`;
+            ``wrap``: a function that gets the `FleetVectorEnv` and returns it wrapped, with a recorder for example.
+
+    Raises:
+        ValueError: for another autoreset mode than NEXT_STEP, without ``num_envs``, or for a number that does not fit.
+    """
+    config = dict(ctx)
+    if "num_envs" not in config:
+        raise ValueError(
+            "rllib_env: expected num_envs from RLlib; set gym_env_vectorize_mode="
+            "gym.VectorizeMode.VECTOR_ENTRY_POINT in config.env_runners(...)"
+        )
+    num_envs = positive_int("num_envs", config.pop("num_envs"))
+    observation_keys, wrap = config.pop("observation_keys", None), config.pop("wrap", None)
+    flatten_robots, robot_cameras = config.pop("flatten_robots", False), config.pop("robot_cameras", None)
+    num_robots = positive_int("num_robots", config.get("num_robots", 3))
+    if flatten_robots and num_envs % num_robots:
+        raise ValueError(
+            f"num_envs_per_env_runner: expected a multiple of num_robots={num_robots}, with flatten_robots, "
+            f"got {num_envs}"
+        )
+    if robot_cameras is not None and not flatten_robots:
+        raise ValueError(f"robot_cameras: expected flatten_robots=True with it, got {flatten_robots!r}")
+    env: Any = FleetVectorEnv(num_envs // num_robots if flatten_robots else num_envs, **config)
+    try:
+        check_mode(env, AutoresetMode.NEXT_STEP, "RLlib")
+        env = env if wrap is None else wrap(env)
+        env = FlattenRobots(env, robot_cameras=robot_cameras) if flatten_robots else env
+        return RLlibVectorEnv(env, observation_keys=observation_keys)
+    except BaseException:
+        env.close()
+        raise
+
+
+def _checked_keys(keys: Sequence[str] | None, known: list[str]) -> tuple[str, ...]:
+    if keys is None:
+        return tuple(known)
+    if isinstance(keys, str) or not keys or not set(keys) <= set(known):
+        raise ValueError(f"observation_keys: expected some of {known}, got {keys!r}")
+    return tuple(keys)
+
+
+def _row_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """A row of numbers; images stay as they are."""
+    if not isinstance(space, spaces.Box) or len(space.shape) in (1, 3):
+        return space
+    return spaces.Box(space.low.ravel(), space.high.ravel(), dtype=space.dtype.type)
+
+
+def _row(batch: Any, space: spaces.Space[Any]) -> Any:
+    return batch.reshape(len(batch), *(space.shape or ())) if isinstance(space, spaces.Box) else batch
