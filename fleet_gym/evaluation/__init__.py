@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
-from fleet_gym.evaluation.policies import load_policy, make_policy, save_policy
+from fleet_gym.evaluation.evaluator import evaluate
+from fleet_gym.evaluation.play import Episode
+from fleet_gym.evaluation.policies import Policy, load_policy, make_policy, save_policy
+from fleet_gym.evaluation.results import EvaluationResult
+from fleet_gym.evaluation.run_folder import read_run
+from fleet_gym.evaluation.statistics import Estimate
 
-__all__ = ["load_policy", "make_policy", "save_policy"]
+__all__ = [
+    "Episode",
+    "Estimate",
+    "EvaluationResult",
+    "Policy",
+    "evaluate",
+    "load_policy",
+    "make_policy",
+    "read_run",
+    "save_policy",
+]
