@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from fleet_gym.evaluation.command import evaluate
 from fleet_gym.profiling.command import memory
 
 if TYPE_CHECKING:
@@ -227,6 +228,7 @@ def info(
             console.print(f"{name}: {text}", markup=False, soft_wrap=True)
 
 
+app.command()(evaluate)
 app.command()(memory)
 
 
