@@ -96,29 +96,36 @@ def work_of(microseconds: float) -> Callable[[], object]:
 
 
 def take_turns(envs: dict[str, Any], steps: int, blocks: int = 60) -> dict[str, float]:
-    """Returns each variant's CPU time per step over that of the first, whose own is given in us."""
-    first = next(iter(envs))
+    """Returns each variant's CPU time per step over that of the first, whose own is given in us.
+
+    The variants alternate step by step, each first in turn: the processor's speed changes with what else the machine
+    does.
+    """
+    names = list(envs)
     inside: dict[str, list[float]] = {name: [] for name in envs}
     added: dict[str, list[float]] = {name: [] for name in envs}
     for env in envs.values():
         run(env, 2 * steps)
+    calls = {name: (env.unwrapped, env.step, env.unwrapped.actions) for name, env in envs.items()}
     for _ in range(blocks):
-        for name, env in envs.items():
-            base, step, actions = env.unwrapped, env.step, env.unwrapped.actions
-            durations, extra = [], 0.0
-            for _ in range(steps):
+        durations: dict[str, list[float]] = {name: [] for name in envs}
+        extra = dict.fromkeys(envs, 0.0)
+        for count in range(steps):
+            first = count % len(names)
+            for name in (*names[first:], *names[:first]):
+                base, step, actions = calls[name]
                 start = time.thread_time()
                 step(actions)
-                extra += time.thread_time() - start - base.duration
-                durations.append(base.duration)
-            inside[name].append(statistics.median(durations))
-            added[name].append(extra / steps)
-    bare = statistics.median(inside[first])
+                extra[name] += time.thread_time() - start - base.duration
+                durations[name].append(base.duration)
+        for name in envs:
+            inside[name].append(statistics.median(durations[name]))
+            added[name].append(extra[name] / steps)
+    bare = statistics.median(inside[names[0]])
     ratios = {"us": 1e6 * bare}
     for name in envs:
-        # Block by block: the processor's speed changes with what else the machine does.
-        slowed = statistics.median(mine / its for mine, its in zip(inside[name], inside[first], strict=True))
-        cost = float(np.percentile(added[name], 10) - np.percentile(added[first], 10))
+        slowed = statistics.median(mine / its for mine, its in zip(inside[name], inside[names[0]], strict=True))
+        cost = float(np.percentile(added[name], 10) - np.percentile(added[names[0]], 10))
         ratios[name] = slowed + cost / bare
     return ratios
 
@@ -165,19 +172,24 @@ def trace() -> Figures:
 
 
 def time_profiling() -> Figures:
-    """TimeProfilingWrapper over an environment with three phases, against the same without it."""
+    """TimeProfilingWrapper against the same environment without it: one that marks no phases, and one with three."""
     figures = {}
     for microseconds in (200, 1000):
         third = work_of(microseconds / 3)
 
-        def work(third: Callable[[], object] = third) -> None:
+        def plain(third: Callable[[], object] = third) -> None:
+            for _ in range(3):
+                third()
+
+        def phased(third: Callable[[], object] = third) -> None:
             for name in ("dynamics", "task", "render"):
                 with phase(name):
                     third()
 
-        envs = {"bare": WorkEnv(work), "timed": TimeProfilingWrapper(WorkEnv(work))}
-        figures[f"{microseconds} us"] = take_turns(envs, steps=100, blocks=60)
-        envs["timed"].close()
+        for title, work in (("", plain), (", 3 phases", phased)):
+            envs = {"bare": WorkEnv(work), "timed": TimeProfilingWrapper(WorkEnv(work))}
+            figures[f"{microseconds} us{title}"] = take_turns(envs, steps=100, blocks=40)
+            envs["timed"].close()
     return figures
 
 

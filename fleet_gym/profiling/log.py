@@ -27,6 +27,12 @@ class _StderrHandler(_TextHandler):
         return sys.stderr
 
 
+def say(line: str) -> None:
+    """Logs a line at INFO without looking for the caller, which would take as long as everything else about it."""
+    if logger.isEnabledFor(logging.INFO):
+        logger.handle(logging.LogRecord(logger.name, logging.INFO, __file__, 0, line, None, None))
+
+
 def make_lines_visible() -> None:
     """Attaches a handler to the logger ``fleet_gym`` that prints INFO lines to stderr, if nobody else would show them.
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fleet_gym.profiling import signals
 from fleet_gym.profiling.growth import Location, TracingWindow, growing_lines, traced_lines
 from fleet_gym.profiling.intervals import SIGNALS, MemoryRecord, RecordStore, Spread, mib
-from fleet_gym.profiling.log import logger
+from fleet_gym.profiling.log import logger, say
 from fleet_gym.profiling.native_phases import NativePhases, NativeSampler
 from fleet_gym.profiling.report import MemoryReport, PhaseMemory, TopLine, hints
 from fleet_gym.profiling.settings import MemorySettings
@@ -335,8 +335,8 @@ class MemoryProfiler:
         self.records.append(record)
         sharing = len({profiler._env_id for profiler in _live})
         note = f"shared by {sharing} environments of this process" if sharing > 1 else ""
-        logger.info("%s", record.line())
-        logger.info("%s", record.plus_line(note))
+        say(record.line())
+        say(record.plus_line(note))
         for sink in self._sinks:
             sink.write(record)
 

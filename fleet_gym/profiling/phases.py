@@ -33,7 +33,61 @@ NO_PHASE: AbstractContextManager[None] = _NoPhase()
 """The context manager that measures nothing."""
 
 
-_bound: dict[int, PhaseClock] = {}  # by thread; empty unless a timed step is running somewhere
+class Phase:
+    """One name's accumulator, a context manager. One object per name serves every use, inside itself too.
+
+    Every moment counts for the innermost phase only, without a word to the one around it: `began` is the time of entry
+    less all that had been charged by then, so at the exit whatever was charged in between drops out.
+
+    Attributes:
+        clock: whose it is.
+        name: its name.
+        seconds: charged so far.
+        began: as said above, None while it does not run.
+        outer: `began` of its runs around the innermost one.
+    """
+
+    __slots__ = ("began", "clock", "name", "outer", "seconds")
+
+    def __init__(self, clock: PhaseClock, name: str) -> None:
+        self.clock = clock
+        self.name = name
+        self.seconds = 0.0
+        self.began: float | None = None
+        self.outer: list[float] = []
+
+    def __enter__(self) -> None:
+        if self.began is not None:
+            self.outer.append(self.began)
+        self.began = perf_counter() - self.clock.charged
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        clock = self.clock
+        own = perf_counter() - clock.charged - self.began  # type: ignore[operator]  # entered before
+        self.seconds += own
+        clock.charged += own
+        self.began = self.outer.pop() if self.outer else None
+
+
+class Phases(dict[str, Phase]):
+    """The phases of one clock by name, made when first asked for.
+
+    Args:
+        clock: whose they are.
+    """
+
+    def __init__(self, clock: PhaseClock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def __missing__(self, name: str) -> Phase:
+        made = self[name] = Phase(self.clock, name)
+        return made
+
+
+_bound: dict[int, Phases] = {}  # by thread; empty unless a timed step is running somewhere
 
 
 def phase(name: str) -> AbstractContextManager[None]:
@@ -46,47 +100,8 @@ def phase(name: str) -> AbstractContextManager[None]:
     """
     if not _bound:
         return NO_PHASE
-    clock = _bound.get(get_ident())
-    if clock is None:
-        return NO_PHASE
-    return clock.phases.get(name) or clock.phase(name)
-
-
-class Phase:
-    """One name's accumulator, a context manager.
-
-    The clock keeps the nesting, so that one object per name serves every use.
-
-    Attributes:
-        clock: whose it is.
-        name: its name.
-        seconds: charged so far.
-    """
-
-    __slots__ = ("clock", "name", "seconds")
-
-    def __init__(self, clock: PhaseClock, name: str) -> None:
-        self.clock = clock
-        self.name = name
-        self.seconds = 0.0
-
-    def __enter__(self) -> None:
-        clock = self.clock
-        now = perf_counter()
-        current = clock.current
-        current.seconds += now - clock.mark
-        clock.mark = now
-        clock.outer.append(current)
-        clock.current = self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        clock = self.clock
-        now = perf_counter()
-        clock.current.seconds += now - clock.mark
-        clock.mark = now
-        clock.current = clock.outer.pop()
+    phases = _bound.get(get_ident())
+    return NO_PHASE if phases is None else phases[name]
 
 
 class PhaseClock:
@@ -95,35 +110,26 @@ class PhaseClock:
     Not for use by two threads at a time.
 
     Attributes:
-        current: the running phase.
-        outer: the phases around it, outermost first.
-        mark: `time.perf_counter` when the running phase was last charged, s.
-        phases: all there are, by name.
+        phases: all there are, by name; ``phases[name]`` makes what is missing.
+        charged: to all phases together, s.
     """
 
     OUTSIDE = "outside"
     OTHER = "other"
 
     def __init__(self) -> None:
-        self.phases: dict[str, Phase] = {}
-        self.outer: list[Phase] = []
-        self.current = self.phase(self.OUTSIDE)
-        self._other = self.phase(self.OTHER)
-        self._enclosing: PhaseClock | None = None
+        self.phases = Phases(self)
+        self.charged = 0.0
+        self._outside, self._other = self.phases[self.OUTSIDE], self.phases[self.OTHER]
+        self._enclosing: Phases | None = None
         self._before: dict[str, float] = {}
+        self._taken: dict[str, float] = {}
         self._thread = 0
-        self._began = 0.0
-        self.mark = perf_counter()
-
-    def phase(self, name: str) -> Phase:
-        """Returns the context manager that charges time to `name` on this clock."""
-        found = self.phases.get(name)
-        if found is None:
-            found = self.phases[name] = Phase(self, name)
-        return found
+        self._began = self._charged_before = 0.0
+        self._born = perf_counter()
 
     def begin_step(self) -> None:
-        """Charges time to ``"other"`` and makes `phase` on this thread use this clock, until `end_step`.
+        """Makes `phase` on this thread use this clock, until `end_step`.
 
         When another clock is bound already (a wrapper inside a wrapper), it is told the phases as well.
         """
@@ -131,45 +137,53 @@ class PhaseClock:
         if _bound:
             self._enclosing = _bound.get(thread)
             self._before = self._seconds()
-        _bound[thread] = self
-        current = self.current
-        self.outer.append(current)
-        now = perf_counter()
-        current.seconds += now - self.mark
-        self.mark = self._began = now
-        self.current = self._other
+        _bound[thread] = self.phases
+        self._charged_before = self.charged
+        self._began = perf_counter()
 
     def end_step(self) -> float:
-        """Ends what `begin_step` began and returns the seconds in between."""
-        now = perf_counter()
-        self.current.seconds += now - self.mark
-        self.mark = now
-        self.current = self.outer.pop()
+        """Ends what `begin_step` began and returns the seconds in between; those in no phase count for ``"other"``."""
+        duration = perf_counter() - self._began
+        charged = self._charged_before
+        self._other.seconds += duration - (self.charged - charged)
+        self.charged = charged + duration
         if self._enclosing is None:
             del _bound[self._thread]
         else:
             self._tell(self._enclosing)
-        return now - self._began
+        return duration
 
     def take(self) -> dict[str, float]:
-        """Returns the seconds of every phase since the last call, and starts again from zero."""
+        """Returns the seconds of every phase since the last call, those of running ones so far included."""
         now = perf_counter()
-        self.current.seconds += now - self.mark
-        self.mark = now
-        taken = self._seconds()
-        for one in self.phases.values():
-            one.seconds = 0.0
-        return taken
+        totals = self._seconds()
+        charged = self.charged
+        for began, name in self._running():
+            own = now - charged - began
+            totals[name] += own
+            charged += own
+        totals[self.OUTSIDE] += now - self._born - charged
+        before, self._taken = self._taken, totals
+        # Clamped: differences of large numbers may miss zero by a rounding.
+        return {name: max(0.0, seconds - before.get(name, 0.0)) for name, seconds in totals.items()}
 
-    def _tell(self, enclosing: PhaseClock) -> None:
+    def _running(self) -> list[tuple[float, str]]:
+        """Returns when running phases began, and their names, innermost first."""
+        running = [(one.began, name) for name, one in self.phases.items() if one.began is not None]
+        if running:
+            running += [(began, name) for name, one in self.phases.items() for began in one.outer]
+            running.sort(reverse=True)
+        return running
+
+    def _tell(self, enclosing: Phases) -> None:
         """Moves what the step's phases took from the enclosing clock's running phase to phases of the same names."""
         _bound[self._thread] = enclosing
         self._enclosing = None
         for name, seconds in self._seconds().items():
             gained = seconds - self._before.get(name, 0.0)
             if gained and name not in (self.OTHER, self.OUTSIDE):
-                enclosing.phase(name).seconds += gained
-                enclosing.current.seconds -= gained
+                enclosing[name].seconds += gained
+                enclosing.clock.charged += gained
 
     def _seconds(self) -> dict[str, float]:
         return {name: one.seconds for name, one in self.phases.items()}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from fleet_gym.profiling.log import logger
+from fleet_gym.profiling.log import say
 from fleet_gym.profiling.phases import PhaseClock
 
 #: Parts of a step, in the order of the line; a part nobody marked is left out.
@@ -23,57 +24,61 @@ class TimeProfiler:
 
     Attributes:
         clock: charges time to phases.
-        last: the latest record, None before the first; see `TimeProfilingWrapper.last_profiling`.
     """
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
         self._durations: list[float] = []
         self._total_steps = 0
+        self._last: tuple[int, int, dict[str, float], dict[str, float]] | None = None
         self.clock = PhaseClock()
-        self.last: Mapping[str, Any] | None = None
 
     def end_step(self) -> None:
         """Takes a step into account that `clock.begin_step` began."""
-        durations = self._durations
-        durations.append(self.clock.end_step())
-        if len(durations) >= self._interval:
+        self._durations.append(self.clock.end_step())
+        if len(self._durations) >= self._interval:
             self.flush()
 
     def flush(self) -> None:
         """Ends the running interval, if it has a step."""
-        if not self._durations:
+        durations = self._durations
+        steps = len(durations)
+        if not steps:
             return
-        self._total_steps += len(self._durations)
-        self.last = time_record(self._total_steps, self._durations, self.clock.take())
-        self._durations.clear()
-        logger.info("%s", time_line(self.last))
+        self._total_steps += steps
+        seconds = self.clock.take()
+        summary = summarize(durations, sum(seconds.values()))
+        durations.clear()
+        self._last = (self._total_steps, steps, summary, seconds)
+        say(time_line(steps, summary, seconds))
+
+    @property
+    def last(self) -> Mapping[str, Any] | None:
+        """The latest record, read-only, None before the first; see `TimeProfilingWrapper.last_profiling`."""
+        if self._last is None:
+            return None
+        step, steps, summary, seconds = self._last
+        phases_ms = MappingProxyType({name: 1e3 * value / steps for name, value in seconds.items()})
+        return MappingProxyType({"step": step, "steps": steps, **summary, "phases_ms": phases_ms})
 
 
-def time_record(step: int, durations: list[float], seconds: Mapping[str, float]) -> Mapping[str, Any]:
-    """Makes a read-only record of an interval.
+def summarize(durations: list[float], total: float) -> dict[str, float]:
+    """Returns the figures of an interval by name.
 
     Args:
-        step: steps so far.
-        durations: of the interval's steps, s.
-        seconds: by phase, everything between the steps included.
+        durations: of the interval's steps, s; sorted in place.
+        total: length of the interval, s.
     """
     steps = len(durations)
-    ordered = sorted(durations)
-    total = sum(seconds.values())
-    return MappingProxyType(
-        {
-            "step": step,
-            "steps": steps,
-            "step_ms": 1e3 * sum(durations) / steps,
-            "total_ms": 1e3 * total / steps,
-            "phases_ms": MappingProxyType({name: 1e3 * value / steps for name, value in seconds.items()}),
-            "p50_ms": 1e3 * _percentile(ordered, 0.50),
-            "p95_ms": 1e3 * _percentile(ordered, 0.95),
-            "p99_ms": 1e3 * _percentile(ordered, 0.99),
-            "steps_per_second": steps / total,
-        }
-    )
+    durations.sort()
+    return {
+        "step_ms": 1e3 * sum(durations) / steps,
+        "total_ms": 1e3 * total / steps,
+        "p50_ms": 1e3 * _percentile(durations, 0.50),
+        "p95_ms": 1e3 * _percentile(durations, 0.95),
+        "p99_ms": 1e3 * _percentile(durations, 0.99),
+        "steps_per_second": steps / total,
+    }
 
 
 def _percentile(ordered: list[float], share: float) -> float:
@@ -84,19 +89,34 @@ def _percentile(ordered: list[float], share: float) -> float:
     return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
-def time_line(record: Mapping[str, Any]) -> str:
-    """Returns the ``[PROFILING]`` line: shares are of the whole time, what happened between the steps included."""
-    phases: Mapping[str, float] = record["phases_ms"]
-    named = [name for name in STEP_PHASES if name in phases]
+def time_line(steps: int, summary: Mapping[str, float], seconds: Mapping[str, float]) -> str:
+    """Returns the ``[PROFILING]`` line: shares are of the whole time, what happened between the steps included.
+
+    Args:
+        steps: in the interval.
+        summary: what `summarize` returned.
+        seconds: by phase.
+    """
+    order, template = _template(tuple(seconds))
+    step, total = summary["step_ms"], summary["total_ms"]
+    values: list[float] = [steps, step, 100 * step / total]
+    for name in order:
+        value = 1e3 * seconds[name] / steps
+        values += (value, 100 * value / total)
+    values += (summary["p50_ms"], summary["p95_ms"], summary["p99_ms"], summary["steps_per_second"])
+    return template % tuple(values)
+
+
+@functools.lru_cache(maxsize=16)
+def _template(names: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Returns the phases in the order of the line, and the line with places for the figures.
+
+    Made once: an interval's end runs so rarely that every instruction of it misses the processor's caches.
+    """
     around = (RESET, PhaseClock.OUTSIDE)
-    own = sorted(set(phases) - {*named, PhaseClock.OTHER, *around})
-    order = [*named, *own, PhaseClock.OTHER, *(name for name in around if name in phases)]
-    total = record["total_ms"]
-
-    def part(name: str, value: float) -> str:
-        return f"{name}={value:.2f}ms ({100 * value / total:.1f}%)"
-
-    parts = [part("step", record["step_ms"]), *(part(name, phases[name]) for name in order)]
-    parts += [f"{name}={record[f'{name}_ms']:.2f}ms" for name in ("p50", "p95", "p99")]
-    parts.append(f"{record['steps_per_second']:.1f} steps/s")
-    return f"[PROFILING] Last {record['steps']} steps average: {', '.join(parts)}"
+    named = [name for name in STEP_PHASES if name in names]
+    own = sorted(set(names) - {*named, PhaseClock.OTHER, *around})
+    order = (*named, *own, PhaseClock.OTHER, *(name for name in around if name in names))
+    parts = [f"{name.replace('%', '%%')}=%.2fms (%.1f%%)" for name in ("step", *order)]
+    parts += ["p50=%.2fms", "p95=%.2fms", "p99=%.2fms", "%.1f steps/s"]
+    return order, f"[PROFILING] Last %d steps average: {', '.join(parts)}"

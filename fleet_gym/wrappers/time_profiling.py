@@ -30,7 +30,7 @@ class _TimeProfiling(ForwardsToInner):
         make_lines_visible()
         self._profiler = TimeProfiler(interval)
         self._clock = self._profiler.clock
-        self._reset_phase = self._clock.phase(RESET)
+        self._reset_phase = self._clock.phases[RESET]
 
     def _step_aside(self) -> None:
         # Found on the instance before the class: a call costs what it costs without the wrapper.
@@ -68,7 +68,7 @@ class _TimeProfiling(ForwardsToInner):
         """
         if not isinstance(name, str) or not name or name in RESERVED:
             raise ValueError(f"name: expected the name of a phase, other than {' and '.join(RESERVED)}, got {name!r}")
-        return self._clock.phase(name) if self._is_on else super().phase(name)
+        return self._clock.phases[name] if self._is_on else super().phase(name)
 
     @property
     def last_profiling(self) -> Mapping[str, Any] | None:

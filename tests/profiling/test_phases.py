@@ -91,7 +91,7 @@ def test_a_phase_ended_by_an_exception_is_ended(time):
 
 def test_a_running_phase_is_taken_so_far(time):
     clock = PhaseClock()
-    with clock.phase("policy"):
+    with clock.phases["policy"]:
         time.now += 1
         assert nonzero(clock.take()) == {"policy": 1}
         time.now += 2
@@ -120,3 +120,30 @@ def test_a_clock_around_another_is_told_its_phases(time):
             time.now += 8
     assert nonzero(inner.take()) == {"outside": 9, "other": 2, "dynamics": 4}
     assert nonzero(outer.take()) == {"other": 3, "dynamics": 4, "record": 8}
+
+
+def test_a_phase_inside_itself_counts_every_moment_once(time):
+    clock = PhaseClock()
+    with step(clock), phase("task"):
+        time.now += 1
+        with phase("task"):
+            time.now += 2
+            with phase("render"):
+                time.now += 4
+        time.now += 8
+    assert nonzero(clock.take()) == {"task": 11, "render": 4}
+
+
+def test_running_phases_are_taken_so_far_the_innermost_first(time):
+    clock = PhaseClock()
+    time.now += 1
+    with clock.phases["rollout"]:
+        time.now += 2
+        with clock.phases["policy"]:
+            time.now += 4
+            assert nonzero(clock.take()) == {"outside": 1, "rollout": 2, "policy": 4}
+            time.now += 8
+        time.now += 16
+        assert nonzero(clock.take()) == {"rollout": 16, "policy": 8}
+        time.now += 32
+    assert nonzero(clock.take()) == {"rollout": 32}
