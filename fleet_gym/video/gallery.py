@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from fleet_gym.pages import render_page, write_page
 from fleet_gym.video.episode_files import parse_episode_video_filename
 from fleet_gym.video.episode_log import RESERVED_COLUMNS, read_episodes
 from fleet_gym.video.thumbnails import contact_sheet
 
-_TEMPLATE = "assets/gallery/index.html.j2"
+_TEMPLATE = "gallery/index.html.j2"
 
 
 @dataclass
@@ -96,31 +96,36 @@ def write_gallery(
     episodes = [episode for root in roots for episode in _episodes(root, logs[root], page.parent)]
     if not episodes:
         raise ValueError(f"folders: expected videos of a recorder, got none in {[str(root) for root in roots]}")
-    page.parent.mkdir(parents=True, exist_ok=True)
-    partial = page.with_name(page.name + ".part")
-    partial.write_text(_render(episodes, [row for rows in logs.values() for row in rows]), encoding="utf-8")
-    os.replace(partial, page)
-    return page
+    return write_page(page, render_page(_TEMPLATE, **gallery_context(episodes), **_headline(logs.values(), episodes)))
 
 
-def _render(episodes: list[GalleryEpisode], rows: list[dict[str, Any]]) -> str:
-    from jinja2 import Environment
+def gallery_episodes(folder: Path, base: Path) -> list[GalleryEpisode]:
+    """Returns the rows of a folder that have a video, or an error in place of one.
 
-    template = resources.files("fleet_gym").joinpath(_TEMPLATE).read_text(encoding="utf-8")
+    Args:
+        folder: of videos, as recorders left them.
+        base: folder of the page, for its links.
+    """
+    return _episodes(folder, read_episodes(folder), base)
+
+
+def gallery_context(episodes: Sequence[GalleryEpisode]) -> dict[str, Any]:
+    """Returns what the templates of controls and episodes show."""
+    return {
+        "episodes": list(episodes),
+        "columns": sorted({name for episode in episodes for name in episode.columns}),
+        "folders": sorted({episode.folder for episode in episodes}),
+    }
+
+
+def _headline(logs: Iterable[Sequence[dict[str, Any]]], episodes: Sequence[GalleryEpisode]) -> dict[str, Any]:
+    rows = [row for log in logs for row in log]
     judged = [row["success"] for row in rows if row.get("success") is not None]
-    columns = sorted({name for episode in episodes for name in episode.columns})
-    return (
-        Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-        .from_string(template)
-        .render(
-            episodes=episodes,
-            columns=columns,
-            folders=sorted({episode.folder for episode in episodes}),
-            logged=len(rows),
-            success_rate=sum(map(bool, judged)) / len(judged) if judged else None,
-            warnings=sum(bool(video.warning) for episode in episodes for video in episode.videos),
-        )
-    )
+    return {
+        "logged": len(rows),
+        "success_rate": sum(map(bool, judged)) / len(judged) if judged else None,
+        "warnings": sum(bool(video.warning) for episode in episodes for video in episode.videos),
+    }
 
 
 def _episodes(root: Path, rows: list[dict[str, Any]], base: Path) -> list[GalleryEpisode]:
