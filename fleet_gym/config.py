@@ -50,6 +50,9 @@ class RobotConfig(_Strict):
     random_walk: bool = Field(False, description="Drive to random points of the arena for ever.")
     static: bool = Field(False, description="Never moves, but is collided with.")
     collides: bool = Field(True, description="False: touches nothing and is touched by nobody.")
+    footprint: Literal["circle", "box"] | None = Field(
+        None, description="As what it collides (kinematics); default: as its model says, a circle."
+    )
 
     @model_validator(mode="after")
     def _one_motion(self) -> RobotConfig:

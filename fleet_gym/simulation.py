@@ -379,7 +379,7 @@ class MultiRobotSimulationCore(SimulatedFleet):
     def _spawn_configured(self, entry: RobotConfig, folder: Path) -> None:
         beside = folder / entry.model
         model = str(beside) if beside.is_file() else entry.model
-        kind = {"static": entry.static, "collides": entry.collides}
+        kind: dict[str, Any] = {"static": entry.static, "collides": entry.collides, "footprint": entry.footprint}
         if entry.layout == "random":
             ids = self.spawn_random(model, entry.count, **kind)
         elif entry.count > 1:

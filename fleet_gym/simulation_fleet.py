@@ -1,32 +1,30 @@
-"""The fleet of a simulation: what is spawned, removed and sent somewhere, and the engine that carries it out."""
+"""The fleet of a simulation: what robots are told to do, and the engine that carries it out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fleet_gym._validation import finite_float, positive_int
+from fleet_gym._validation import finite_float
 from fleet_gym.config import SimulationConfig
 from fleet_gym.dynamics.route_kernel import ARRIVED
 from fleet_gym.engine import Engine, Placement
 from fleet_gym.profiling.phases import phase
-from fleet_gym.simulation_ground import SimulatedGround, point
+from fleet_gym.simulation_robots import SimulatedRobots
 from fleet_gym.simulation_routes import Routes, compile_routes
 from fleet_gym.simulation_world import (
     MAX_TRIES,
     Occupancy,
-    Robot,
     build_scene,
-    outline_is_inside,
+    compile_gaps,
+    disc,
     placed,
     spawn_poses,
-    static_model,
 )
-from fleet_gym.world.robots import RobotLike, RobotModel, robot_model
 from fleet_gym.world.state import FleetState
 
 _WORLD = np.zeros(1, dtype=np.intp)
@@ -43,8 +41,8 @@ class _Motion:
     walks: bool = False
 
 
-class SimulatedFleet(SimulatedGround):
-    """Robots and obstacles of one world; base class of `MultiRobotSimulationCore`.
+class SimulatedFleet(SimulatedRobots):
+    """Robots and obstacles of one world and what they do; base class of `MultiRobotSimulationCore`.
 
     Robots and obstacles are known by ids that are never used again. Spawning and removing take effect with the next
     step or look at `state`: a new engine is built, and everybody else goes on as he was.
@@ -52,27 +50,16 @@ class SimulatedFleet(SimulatedGround):
 
     def __init__(self, config: SimulationConfig) -> None:
         super().__init__(config)
-        self._rng = np.random.default_rng(config.seed)
-        self._rows: dict[int, int] = {}
         self._motions: dict[int, _Motion] = {}
         self._engine: Engine | None = None
         self._in_engine: tuple[list[int], list[int]] = ([], [])
         self._commands = np.zeros((1, 0, 0))
         self._routes = Routes([], self._draw_point)
+        compile_gaps()
         if not config.physics:
             compile_routes()
 
     # ---- What is there ----
-
-    @property
-    def robot_ids(self) -> tuple[int, ...]:
-        """Ids of all robots, in the order of the rows of `state`."""
-        return tuple(robot.id for robot in self._robots)
-
-    @property
-    def num_robots(self) -> int:
-        """How many robots there are."""
-        return len(self._robots)
 
     @property
     def state(self) -> FleetState:
@@ -95,147 +82,6 @@ class SimulatedFleet(SimulatedGround):
         """Returns who touched whom in the last step: (n, 2) ids, the second may be an obstacle's."""
         pairs = self._built().contacts(0)
         return np.array([*self.robot_ids, *self.obstacle_ids, 0], dtype=np.int64)[pairs]
-
-    # ---- Spawning and removing ----
-
-    def spawn(
-        self,
-        model: RobotLike,
-        position: Sequence[float] = (0.0, 0.0),
-        yaw: float = 0.0,
-        *,
-        static: bool = False,
-        collides: bool = True,
-    ) -> int:
-        """Puts a robot into the world.
-
-        Args:
-            model: name, URDF path or `RobotModel`.
-            position: x, y of the root link's origin, m.
-            yaw: driving direction, rad.
-            static: it never moves, but is collided with.
-            collides: False: it touches nothing and is touched by nobody (kinematics only).
-
-        Returns:
-            Its id.
-
-        Raises:
-            TypeError: an argument of the wrong type.
-            ValueError: unknown model, a place outside the arena or taken, or a model that physics cannot drive.
-        """
-        complete = self._model(model, static, collides)
-        x, y = point("position", position)
-        return self._add_all([(x, y, finite_float("yaw", yaw))], complete, collides)[0]
-
-    def spawn_grid(
-        self,
-        model: RobotLike,
-        count: int,
-        *,
-        center: Sequence[float] = (0.0, 0.0),
-        spacing: float | None = None,
-        yaw: float = 0.0,
-        static: bool = False,
-        collides: bool = True,
-    ) -> list[int]:
-        """Puts robots on a nearly square grid; all of them or, with an error, none.
-
-        Args:
-            model: see `spawn`.
-            count: how many.
-            center: middle of the grid, m.
-            spacing: between neighbours, m; None: twice the footprint's diameter.
-            yaw: driving direction of all, rad.
-            static: see `spawn`.
-            collides: see `spawn`.
-
-        Returns:
-            Their ids, row by row from below.
-
-        Raises:
-            TypeError: see `spawn`.
-            ValueError: see `spawn`.
-        """
-        count, complete = positive_int("count", count), self._model(model, static, collides)
-        middle_x, middle_y = point("center", center)
-        step = 4 * complete.footprint_radius
-        if spacing is not None:
-            step = finite_float("spacing", spacing, minimum=0.0, exclusive=True)
-        columns = math.ceil(math.sqrt(count))
-        rows = math.ceil(count / columns)
-        heading = finite_float("yaw", yaw)
-        poses = [
-            (
-                middle_x + (k % columns - (columns - 1) / 2) * step,
-                middle_y + (k // columns - (rows - 1) / 2) * step,
-                heading,
-            )
-            for k in range(count)
-        ]
-        return self._add_all(poses, complete, collides)
-
-    def spawn_random(
-        self,
-        model: RobotLike,
-        count: int = 1,
-        *,
-        clearance: float = 0.1,
-        static: bool = False,
-        collides: bool = True,
-    ) -> list[int]:
-        """Puts robots anywhere in the arena, touching nothing, in random directions; the seed decides where.
-
-        Args:
-            model: see `spawn`.
-            count: how many; all of them are placed or, with an error, none.
-            clearance: smallest gap to anything, m.
-            static: see `spawn`.
-            collides: see `spawn`.
-
-        Returns:
-            Their ids.
-
-        Raises:
-            TypeError: see `spawn`.
-            ValueError: see `spawn`, or when no room was found.
-        """
-        count, complete = positive_int("count", count), self._model(model, static, collides)
-        clearance = finite_float("clearance", clearance, minimum=0.0)
-        radius, half = complete.footprint_radius, self.config.arena_size / 2
-        room = half - radius
-        taken = self._fresh_occupancy()
-        poses = []
-        for k in range(count):
-            for x, y in self._rng.uniform(-room, room, (MAX_TRIES, 2)).tolist() if room >= 0 else ():
-                near = taken.obstacle_gap(x, y, radius, complete.height)[0]
-                if min(taken.robot_gap(x, y, radius)[0], near) >= clearance:
-                    break
-            else:
-                raise ValueError(
-                    f"count: expected room for {count} robots {complete.name!r} in an arena of "
-                    f"{self.config.arena_size:g} m, got room for {k}"
-                )
-            taken.add(x, y, radius)
-            poses.append((x, y, float(self._rng.uniform(-np.pi, np.pi))))
-        return self._add_all(poses, complete, collides)
-
-    def remove(self, ids: int | Iterable[int]) -> None:
-        """Takes robots and obstacles out of the world.
-
-        Raises:
-            ValueError: for an id that is not there; then nobody is removed.
-        """
-        self._require_open()
-        gone = {ids} if isinstance(ids, int) else set(ids)
-        unknown = gone - {*self.robot_ids, *self.obstacle_ids}
-        if unknown:
-            raise ValueError(f"ids: expected robots or obstacles of this simulation, got {sorted(unknown)}")
-        self._robots = [robot for robot in self._robots if robot.id not in gone]
-        self._obstacles = [obstacle for obstacle in self._obstacles if obstacle.id not in gone]
-        for robot in gone:
-            self._motions.pop(robot, None)
-        self._changed()
-        self._occupancy = None
 
     # ---- Telling robots what to do ----
 
@@ -397,23 +243,11 @@ class SimulatedFleet(SimulatedGround):
         self._routes.restart()
         self._occupancy = None
 
-    def _changed(self) -> None:
-        self._is_built = False
-        self._rows = {robot.id: row for row, robot in enumerate(self._robots)}
+    def _forget(self, gone: Collection[int]) -> None:
+        for robot in gone:
+            self._motions.pop(robot, None)
 
     # ---- Checks ----
-
-    def _row(self, robot: int) -> int:
-        if robot not in self._rows:
-            raise ValueError(f"robot: expected the id of a robot of this simulation, got {robot!r}")
-        return self._rows[robot]
-
-    def _mobile(self, robot: int) -> RobotModel:
-        self._require_open()
-        model = self._robots[self._row(robot)].model
-        if model.drive is None:
-            raise ValueError(f"robot: expected one that can drive, got {robot!r} ({model.name}, arm or static)")
-        return model
 
     def _waypoints(self, robot: int, path: Sequence[Sequence[float]]) -> NDArray[np.float64]:
         model = self._mobile(robot)
@@ -433,71 +267,28 @@ class SimulatedFleet(SimulatedGround):
             rows.append([*values[:2], values[2] if len(values) == 3 else math.nan])
         return np.array(rows)
 
-    def _model(self, model: RobotLike, static: bool, collides: bool) -> RobotModel:
-        self._require_open()
-        try:
-            complete = robot_model(model)
-        except ValueError as error:
-            raise ValueError(f"model: {str(error).removeprefix('robot: ')}") from None
-        if self.config.physics:
-            from fleet_gym.dynamics.physics_world import plan_slot
-
-            if not collides:
-                raise ValueError("collides: expected True on contact physics, got False")
-            plan_slot(complete)
-        return static_model(complete) if static else complete
-
-    def _add_all(self, poses: Sequence[tuple[float, float, float]], model: RobotModel, collides: bool) -> list[int]:
-        side, radius = self.config.arena_size, model.footprint_radius
-        taken = self._fresh_occupancy()
-        for x, y, _ in poses:
-            if not outline_is_inside(x, y, radius, side):
-                raise ValueError(
-                    f"position: expected a place in the arena of {side:g} m for a {model.name!r} ({radius:.3g} m), "
-                    f"got ({x:g}, {y:g})"
-                )
-            if not collides:
-                continue
-            gap, row = taken.obstacle_gap(x, y, radius, model.height)
-            if gap < 0:
-                raise ValueError(f"position: expected a free place, got ({x:g}, {y:g}) in obstacle {taken.name(row)}")
-            gap, row = taken.robot_gap(x, y, radius)
-            if gap < 0:
-                raise ValueError(f"position: expected a free place, got ({x:g}, {y:g}) where another robot stands")
-            taken.add(x, y, radius)
-        robots = [Robot(self._next_id + k, model, *pose, collides) for k, pose in enumerate(poses)]
-        self._next_id += len(robots)
-        self._rows.update({robot.id: len(self._robots) + k for k, robot in enumerate(robots)})
-        self._robots += robots
-        self._is_built = False
-        self._occupancy = taken
-        return [robot.id for robot in robots]
-
-    def _positions(self) -> NDArray[np.float64]:
-        """(R, 2) where all robots are, those included that the engine does not know yet; m."""
-        position = np.array([(robot.x, robot.y) for robot in self._robots], dtype=np.float64).reshape(-1, 2)
+    def _poses(self) -> NDArray[np.float64]:
+        """(R, 3) where all robots are, those included that the engine does not know yet; m, rad."""
+        poses = np.array([(r.x, r.y, r.yaw - r.model.forward_yaw) for r in self._robots], dtype=np.float64).reshape(
+            -1, 3
+        )
         if self._engine is not None:
             was = _former_rows(self._in_engine[0], self.robot_ids)
-            position[was >= 0] = self._engine.state.position[0, was[was >= 0], :2]
-        return position
-
-    def _fresh_occupancy(self) -> Occupancy:
-        """Who stands where now, free to be added to."""
-        if self._occupancy is None:
-            solid = [row for row, robot in enumerate(self._robots) if robot.collides]
-            radius = np.array([self._robots[row].model.footprint_radius for row in solid], dtype=np.float64)
-            self._occupancy = Occupancy(self._positions()[solid], radius, self._obstacles)
-        return self._occupancy.copy()
+            known = was >= 0
+            poses[known, :2] = self._engine.state.position[0, was[known], :2]
+            poses[known, 2] = self._engine.state.yaw()[0, was[known]]
+        return poses
 
     def _draw_point(self, row: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """A random point of the arena where the robot of a row fits between the obstacles, and NaN."""
         if self._around_obstacles is None:
-            self._around_obstacles = Occupancy(np.zeros((0, 2)), np.zeros(0), self._obstacles)
+            self._around_obstacles = Occupancy(np.zeros(0), self._obstacles)
         model = self._robots[row].model
         room = max(self.config.arena_size / 2 - model.footprint_radius, 0.0)
         for _ in range(MAX_TRIES):
             x, y = rng.uniform(-room, room, 2).tolist()
-            if self._around_obstacles.obstacle_gap(x, y, model.footprint_radius, model.height)[0] >= 0:
+            # Whichever way it will be turned.
+            if self._around_obstacles.obstacle_gap(disc(x, y, model.footprint_radius), model.height)[0] >= 0:
                 break
         return np.array([x, y, math.nan])
 

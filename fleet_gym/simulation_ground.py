@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fleet_gym._validation import finite_float
 from fleet_gym.config import SimulationConfig
 from fleet_gym.simulation_map import rectangles
-from fleet_gym.simulation_world import Obstacle, Occupancy, Robot
+from fleet_gym.simulation_world import Obstacle, Occupancy, Robot, outline
 from fleet_gym.world.scene import Shape
 
 
@@ -117,12 +117,9 @@ class SimulatedGround(ABC):
         self._require_open()
         z = finite_float("elevation", elevation, minimum=0.0) + shape.height / 2
         obstacle = Obstacle(self._next_id, shape, x, y, z, finite_float("yaw", yaw))
-        alone = Occupancy(np.zeros((0, 2)), np.zeros(0), [obstacle])
-        for robot, (rx, ry) in zip(self._robots, self._positions().tolist(), strict=True):
-            inside = (
-                robot.collides and alone.obstacle_gap(rx, ry, robot.model.footprint_radius, robot.model.height)[0] < 0
-            )
-            if inside:
+        alone = Occupancy(np.zeros(0), [obstacle])
+        for robot, pose in zip(self._robots, self._poses().tolist(), strict=True):
+            if robot.collides and alone.obstacle_gap(outline(robot.model, *pose), robot.model.height)[0] < 0:
                 raise ValueError(f"position: expected a free place, got ({x:g}, {y:g}) where robot {robot.id} stands")
         self._next_id += 1
         self._obstacles.append(obstacle)
@@ -131,8 +128,8 @@ class SimulatedGround(ABC):
         return obstacle.id
 
     @abstractmethod
-    def _positions(self) -> NDArray[np.float64]:
-        """(R, 2) where all robots are, m."""
+    def _poses(self) -> NDArray[np.float64]:
+        """(R, 3) where all robots are: x, y (m) and yaw (rad) of their root links."""
 
 
 def point(name: str, value: Sequence[float]) -> tuple[float, float]:

@@ -9,7 +9,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet_gym.world.robots import RobotModel
+from fleet_gym.dynamics.footprints import (
+    AHEAD,
+    EXTENT,
+    LEFT,
+    LENGTH,
+    MOVER_COLUMNS,
+    MX,
+    MY,
+    ROUND,
+    WIDTH,
+    YAW,
+    mover_gap,
+)
+from fleet_gym.world.robots import RobotModel, box_of
 from fleet_gym.world.scene import BodySpec, Scene, Shape
 from fleet_gym.world.state import WorldSample, yaw_quaternion
 
@@ -102,48 +115,64 @@ def spawn_poses(robots: Sequence[Robot]) -> tuple[NDArray[np.float64], NDArray[n
     return position, yaw_quaternion(yaw)
 
 
-class Occupancy:
-    """Who stands where, as discs and outlines, for spawning.
+def outline(model: RobotModel, x: float, y: float, yaw: float) -> NDArray[np.float64]:
+    """A robot that stands somewhere, as a row of `fleet_gym.dynamics.footprints.MOVER_COLUMNS`.
 
     Args:
-        position: (R, 2) m, of robots that collide.
-        radius: (R,) m.
+        model: its model.
+        x: of the root link's origin, m.
+        y: the same.
+        yaw: of the root link, rad.
+    """
+    length, width, ahead, left = box_of(model)
+    swollen = 0.0 if length else model.footprint_radius
+    return np.array([x, y, yaw, 0.0, 0.0, 0.0, length, width, ahead, left, swollen, model.footprint_radius])
+
+
+def disc(x: float, y: float, radius: float) -> NDArray[np.float64]:
+    """As `outline`, of a disc (m)."""
+    return np.array([x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, radius, radius])
+
+
+class Occupancy:
+    """Who stands where, for spawning.
+
+    Args:
+        robots: (R, 12) those that collide, see `outline`.
         obstacles: those in the way.
     """
 
-    def __init__(
-        self, position: NDArray[np.float64], radius: NDArray[np.float64], obstacles: Sequence[Obstacle]
-    ) -> None:
-        self._position, self._radius = position.reshape(-1, 2), radius
+    def __init__(self, robots: NDArray[np.float64], obstacles: Sequence[Obstacle]) -> None:
+        self._robots = robots.reshape(-1, len(MOVER_COLUMNS))
         self._obstacles = obstacles
-        table = [
-            (o.x, o.y, np.cos(o.yaw), np.sin(o.yaw), o.shape.size[0], o.shape.size[1], o.shape.kind == "box", o.z)
-            for o in obstacles
-        ]
-        self._table = np.array(table, dtype=np.float64).reshape(-1, 8)
+        self._outlines = np.zeros((len(obstacles), len(MOVER_COLUMNS)))
+        for row, o in zip(self._outlines, obstacles, strict=True):
+            length, width, _ = o.shape.size
+            row[:3], row[EXTENT] = (o.x, o.y, o.yaw), o.shape.bounding_radius
+            if o.shape.kind == "box":
+                row[[LENGTH, WIDTH]] = length / 2, width / 2
+            else:
+                row[ROUND] = length
         self._low = np.array([o.z - o.shape.height / 2 for o in obstacles], dtype=np.float64)
 
-    def add(self, x: float, y: float, radius: float) -> None:
-        """Takes a robot into account."""
-        self._position = np.concatenate([self._position, [[x, y]]])
-        self._radius = np.append(self._radius, radius)
+    def add(self, robot: NDArray[np.float64]) -> None:
+        """Takes a robot (12,) into account."""
+        self._robots = np.concatenate([self._robots, robot[None]])
 
-    def robot_gap(self, x: float, y: float, radius: float) -> tuple[float, int]:
-        """Smallest gap between a disc and the robots, m, and the robot's row; inf and -1 without any."""
-        gaps = np.hypot(self._position[:, 0] - x, self._position[:, 1] - y) - self._radius - radius
-        return (np.inf, -1) if not len(gaps) else (float(gaps.min()), int(gaps.argmin()))
+    def robot_gap(self, robot: NDArray[np.float64], within: float = 0.0) -> tuple[float, int]:
+        """Smallest gap between a robot (12,) and the others, and whose row; inf and -1 without any.
 
-    def obstacle_gap(self, x: float, y: float, radius: float, height: float) -> tuple[float, int]:
-        """Smallest gap between a disc of some height and the obstacles that are not above it, m, and which one."""
-        if not len(self._table):
-            return np.inf, -1
-        dx, dy = x - self._table[:, 0], y - self._table[:, 1]
-        cos, sin, size_x, size_y, is_box = self._table[:, 2:7].T
-        along = np.maximum(np.abs(cos * dx + sin * dy) - size_x / 2, 0.0)
-        across = np.maximum(np.abs(cos * dy - sin * dx) - size_y / 2, 0.0)
-        gaps = np.where(is_box == 1.0, np.hypot(along, across), np.hypot(dx, dy) - size_x) - radius
-        gaps = np.where(self._low > height, np.inf, gaps)
-        return float(gaps.min()), int(gaps.argmin())
+        Args:
+            robot: see `outline`.
+            within: m, gaps up to this are exact, wider ones at least as wide as said.
+        """
+        return _smallest_gap(robot, self._robots, within)
+
+    def obstacle_gap(self, robot: NDArray[np.float64], height: float, within: float = 0.0) -> tuple[float, int]:
+        """As `robot_gap`, to the obstacles that are not above the robot's height (m)."""
+        beside = np.flatnonzero(self._low <= height)
+        gap, row = _smallest_gap(robot, self._outlines[beside], within)
+        return gap, -1 if row < 0 else int(beside[row])
 
     def name(self, row: int) -> int:
         """Id of an obstacle by its row."""
@@ -154,6 +183,26 @@ class Occupancy:
         return copy(self)
 
 
-def outline_is_inside(x: float, y: float, radius: float, side: float) -> bool:
-    """Whether a disc lies in the square arena."""
-    return bool(max(abs(x), abs(y)) + radius <= side / 2)
+def _smallest_gap(robot: NDArray[np.float64], others: NDArray[np.float64], within: float) -> tuple[float, int]:
+    if not len(others):
+        return np.inf, -1
+    gaps = np.hypot(others[:, MX] - robot[MX], others[:, MY] - robot[MY]) - others[:, EXTENT] - robot[EXTENT]
+    boxes = (others[:, LENGTH] > 0) | (robot[LENGTH] > 0)
+    for row in np.flatnonzero(boxes & (gaps <= within)).tolist():
+        gaps[row] = mover_gap(robot, 0.0, others[row], 0.0)[0]
+    return float(gaps.min()), int(gaps.argmin())
+
+
+def compile_gaps() -> None:
+    """Compiles what spawning needs: under a memory profiler that starts later, compiling would take minutes."""
+    mover_gap(disc(0.0, 0.0, 1.0), 0.0, disc(3.0, 0.0, 1.0), 0.0)
+
+
+def is_inside(robot: NDArray[np.float64], side: float) -> bool:
+    """Whether a robot (12,), see `outline`, lies in the square arena."""
+    cos, sin = np.cos(robot[YAW]), np.sin(robot[YAW])
+    x = robot[MX] + cos * robot[AHEAD] - sin * robot[LEFT]
+    y = robot[MY] + sin * robot[AHEAD] + cos * robot[LEFT]
+    reach_x = abs(cos) * robot[LENGTH] + abs(sin) * robot[WIDTH] + robot[ROUND]
+    reach_y = abs(sin) * robot[LENGTH] + abs(cos) * robot[WIDTH] + robot[ROUND]
+    return bool(max(abs(x) + reach_x, abs(y) + reach_y) <= side / 2)

@@ -345,6 +345,30 @@ def test_a_lasting_contact_does_not_begin_again_when_somebody_is_spawned(sim):
     assert sim.state.collision_starts[0] == 0
 
 
+def test_boxes_stand_where_discs_would_not_and_collide_as_boxes(sim):
+    # A husky is 1.01 m long and 0.69 m wide; the disc around it has a radius of 0.58 m.
+    fleet = sim.spawn_grid("husky", 4, spacing=1.02, footprint="box")
+    with pytest.raises(ValueError, match="where another robot stands"):
+        sim.spawn("husky", (0.51, 0.51 + 0.9), footprint="circle")
+    with pytest.raises(ValueError, match="where another robot stands"):
+        sim.spawn("husky", (0.0, 1.22), np.pi / 2, footprint="box")
+    beside = sim.spawn("husky", (-0.51, 0.51 + 0.7), footprint="box")
+    sim.add_wall((1.1, -2), (1.1, 2), thickness=0.1)
+    with pytest.raises(ValueError, match=f"where robot {fleet[1]} stands"):
+        sim.add_box((1.0, -0.51), (0.2, 0.2, 1.0))
+    sim.step_once()
+    assert not sim.state.in_collision.any()
+    sim.set_velocity(beside, (0.0, 1.0))
+    sim.run_simulation(duration=2.0)
+    assert sim.contacts().tolist() == [[fleet[2], beside]]
+    assert 0.0 < sim.pose(beside)[2] < 0.1
+    with pytest.raises(ValueError, match="footprint: expected one of 'circle', 'box', got 'round'"):
+        sim.spawn("husky", (10, 10), footprint="round")
+    many = sim.spawn_random("husky", 60, footprint="box", clearance=0.2)
+    sim.step_once()
+    assert not {robot for pair in sim.contacts().tolist() for robot in pair} & set(many)
+
+
 def test_random_spawning_is_free_of_overlap_and_decided_by_the_seed():
     layouts = []
     for seed in (1, 1, 2):

@@ -1,8 +1,9 @@
-"""Swept contact of discs with discs, cylinders and boxes, in the plane.
+"""Swept contact of robots with robots, cylinders and boxes, in the plane.
 
 Within a control step a robot translates along a straight chord ``position + t * displacement``, t in [0, 1], and may
 end it early at its own stop fraction. Contact of a pair is the first t at which the gap is closed while it closes
-further; a robot then stops if its own motion closes the gap, so motion away is always free.
+further; a robot then stops if its own motion closes the gap, so motion away is always free. Discs have closed forms;
+wherever a robot is a box `fleet_gym.dynamics.footprints` finds the time.
 """
 
 from __future__ import annotations
@@ -11,13 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym._numba import compiled_inner, compiled_like_numpy
+from fleet_gym.dynamics.footprints import (
+    LENGTH,
+    MX,
+    MY,
+    NO_CONTACT,
+    ROUND,
+    WIDTH,
+    YAW,
+    approaches,
+    mover_entry,
+    mover_gap,
+)
 from fleet_gym.world.neighbors import candidate_pairs, with_rows
 
 #: Robots stop this far from what they touch, m: far below any modelled length, far above float64 rounding.
 SKIN = 1e-6
 #: Stops are refined this often before whoever would still touch keeps its old pose.
 MAX_REFINEMENTS = 16
-NO_CONTACT = 2.0
 CYLINDER, BOX = 0, 1
 #: What the kernels know of an obstacle: kind, centre (m), cosine and sine of its yaw, half length or radius and half
 #: width (m), radius of the circle around it (m), its lowest and highest point (m).
@@ -208,6 +220,33 @@ def stop_pair(
         stop[j] = to
 
 
+@compiled_inner
+def stop_movers(
+    movers: NDArray[np.float64], stop: NDArray[np.float64], i: int, j: int, t: float, keep_old_pose: bool
+) -> None:
+    """As `stop_pair` where one is a box."""
+    at_i, at_j = min(t, stop[i]), min(t, stop[j])
+    i_closes = t < stop[i] and approaches(movers[i], at_i, movers[j], at_j)
+    j_closes = t < stop[j] and approaches(movers[j], at_j, movers[i], at_i)
+    neither = not (i_closes or j_closes)  # alone; together they do
+    to = 0.0 if keep_old_pose else t
+    if t < stop[i] and (i_closes or neither):
+        stop[i] = to
+    if t < stop[j] and (j_closes or neither):
+        stop[j] = to
+
+
+@compiled_inner
+def place_obstacle(obstacle: NDArray[np.float64], margin: float, mover: NDArray[np.float64]) -> None:
+    """Makes a mover that stands still, see `fleet_gym.dynamics.footprints`, of an obstacle and the margin around it."""
+    mover[MX], mover[MY], mover[YAW] = obstacle[X], obstacle[Y], np.arctan2(obstacle[SIN], obstacle[COS])
+    if obstacle[KIND] == CYLINDER:
+        mover[LENGTH] = mover[WIDTH] = 0.0
+        mover[ROUND] = margin + obstacle[HALF_X]
+    else:
+        mover[LENGTH], mover[WIDTH], mover[ROUND] = obstacle[HALF_X], obstacle[HALF_Y], margin
+
+
 @compiled_like_numpy
 def find_candidates(
     position: NDArray[np.float64],
@@ -269,6 +308,7 @@ def sweep_world(
     displacement: NDArray[np.float64],
     margin: NDArray[np.float64],
     radius: NDArray[np.float64],
+    movers: NDArray[np.float64],
     obstacles: NDArray[np.float64],
     obstacle_margin: float,
     candidates: NDArray[np.int64],
@@ -284,7 +324,8 @@ def sweep_world(
         position: (R, 2) m, at the start of the step.
         displacement: (R, 2) m, wanted.
         margin: (R,) m, by how much the true arc leaves its chord.
-        radius: (R,) m.
+        radius: (R,) m, of discs.
+        movers: (R, 12), see `fleet_gym.dynamics.footprints.MOVER_COLUMNS`; (0, 12) if all robots are discs.
         obstacles: (B, 10), see `OBSTACLE_COLUMNS`.
         obstacle_margin: m, added to obstacles.
         candidates: (>= count, 2), see `find_candidates`.
@@ -301,6 +342,8 @@ def sweep_world(
         touching[n] = False
     if count == 0:
         return
+    has_boxes = movers.shape[0] > 0
+    standing = np.zeros(12)
     # The refinement in which each robot's stop last changed: a pair of two unchanged ones has nothing new to say.
     changed_in = np.zeros(num_robots, dtype=np.int64)
     changed = True
@@ -312,15 +355,19 @@ def sweep_world(
             if changed_in[candidates[n, 0]] < refinement - 1:
                 continue
             i, obstacle = candidates[n, 0], obstacles[candidates[n, 1] - num_robots]
-            t = obstacle_entry(
-                position[i, 0],
-                position[i, 1],
-                displacement[i, 0],
-                displacement[i, 1],
-                obstacle,
-                radius[i] + obstacle_margin + margin[i] + SKIN,
-                stop[i],
-            )
+            if has_boxes and movers[i, LENGTH] > 0.0:
+                place_obstacle(obstacle, obstacle_margin, standing)
+                t = mover_entry(movers[i], stop[i], standing, 0.0, margin[i] + SKIN)
+            else:
+                t = obstacle_entry(
+                    position[i, 0],
+                    position[i, 1],
+                    displacement[i, 0],
+                    displacement[i, 1],
+                    obstacle,
+                    radius[i] + obstacle_margin + margin[i] + SKIN,
+                    stop[i],
+                )
             if t == NO_CONTACT:
                 continue
             touching[n] = True
@@ -332,21 +379,38 @@ def sweep_world(
             i, j = candidates[n, 0], candidates[n, 1]
             if max(changed_in[i], changed_in[j]) < refinement - 1:
                 continue
-            distance = radius[i] + radius[j] + margin[i] + margin[j] + SKIN
-            t = pair_entry(position, displacement, stop, i, j, distance)
+            is_box = has_boxes and max(movers[i, LENGTH], movers[j, LENGTH]) > 0.0
+            if is_box:
+                t = mover_entry(movers[i], stop[i], movers[j], stop[j], margin[i] + margin[j] + SKIN)
+            else:
+                distance = radius[i] + radius[j] + margin[i] + margin[j] + SKIN
+                t = pair_entry(position, displacement, stop, i, j, distance)
             if t == NO_CONTACT:
                 continue
             touching[n] = True
             if respond:
                 before_i, before_j = stop[i], stop[j]
-                stop_pair(position, displacement, stop, i, j, t, keep_old_pose)
+                if is_box:
+                    stop_movers(movers, stop, i, j, t, keep_old_pose)
+                else:
+                    stop_pair(position, displacement, stop, i, j, t, keep_old_pose)
                 if stop[i] != before_i:
                     changed_in[i], changed = refinement, True
                 if stop[j] != before_j:
                     changed_in[j], changed = refinement, True
         refinement += 1
     mark_touching(
-        position, displacement, stop, radius, obstacles, obstacle_margin, candidates, num_pairs, count, touching
+        position,
+        displacement,
+        stop,
+        radius,
+        movers,
+        obstacles,
+        obstacle_margin,
+        candidates,
+        num_pairs,
+        count,
+        touching,
     )
 
 
@@ -356,6 +420,7 @@ def mark_touching(
     displacement: NDArray[np.float64],
     stop: NDArray[np.float64],
     radius: NDArray[np.float64],
+    movers: NDArray[np.float64],
     obstacles: NDArray[np.float64],
     obstacle_margin: float,
     candidates: NDArray[np.int64],
@@ -365,8 +430,18 @@ def mark_touching(
 ) -> None:
     """Marks the candidates that touch or overlap where they end, see `sweep_world`."""
     num_robots = position.shape[0]
+    has_boxes = movers.shape[0] > 0
+    standing = np.zeros(12)
     for n in range(count):
         i, j = candidates[n, 0], candidates[n, 1]
+        if has_boxes and movers[i, LENGTH] + (movers[j, LENGTH] if n < num_pairs else 0.0) > 0.0:
+            if n < num_pairs:
+                gap = mover_gap(movers[i], stop[i], movers[j], stop[j])[0]
+            else:
+                place_obstacle(obstacles[j - num_robots], obstacle_margin, standing)
+                gap = mover_gap(movers[i], stop[i], standing, 0.0)[0]
+            touching[n] |= gap <= 2 * SKIN
+            continue
         x = position[i, 0] + stop[i] * displacement[i, 0]
         y = position[i, 1] + stop[i] * displacement[i, 1]
         if n >= num_pairs:

@@ -1,7 +1,7 @@
 """Kinematic dynamics: commanded velocities come true, within acceleration limits, until something is in the way.
 
 Within a control step each robot's body twist is constant, so its path is an arc of a circle with a closed form. There
-is no mass and no wheel slip: robots are discs on the ground, obstacles are their outlines.
+is no mass and no wheel slip: robots are discs or boxes on the ground, obstacles are their outlines.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from fleet_gym.dynamics.kinematic_kernel import (
     step_worlds,
 )
 from fleet_gym.dynamics.route_kernel import MOVE_COLUMNS
+from fleet_gym.world.robots import box_of
 from fleet_gym.world.scene import BodySpec, Scene
 from fleet_gym.world.state import FleetState, WorldSample
 
@@ -66,9 +67,9 @@ class KinematicDynamics:
     """`Dynamics` without a physics engine, for all worlds at once.
 
     Accelerations are bounded per control step. With ``collision_response="stop"`` a translation ends at first contact
-    while rotation goes on and motion away is free; ``"report"`` lets robots pass through each other and only says so.
-    Contact is swept along the chord of each arc, with the arc's sagitta as margin, so nothing is tunnelled through. Who
-    passes above or below somebody does not touch him.
+    and motion away is free; a disc's rotation goes on, that of a box ends, too. ``"report"`` lets robots pass through
+    each other and only says so. Contact is swept along the chord of each arc, with the arc's sagitta as margin, so
+    nothing is tunnelled through. Who passes above or below somebody does not touch him.
 
     Args:
         scene: what is in each world; obstacles and markers only.
@@ -265,6 +266,7 @@ def _parameter_table(scene: Scene) -> NDArray[np.float64]:
             -robot.base_height,
             robot.height - robot.base_height,
             1.0,
+            *box_of(robot),
         )
     return table
 

@@ -7,12 +7,28 @@ from numpy.typing import NDArray
 
 from fleet_gym._numba import compiled_inner, compiled_like_numpy
 from fleet_gym.dynamics.collisions import SKIN, find_candidates, sweep_world
+from fleet_gym.dynamics.footprints import (
+    AHEAD,
+    EXTENT,
+    LEFT,
+    LENGTH,
+    MDX,
+    MDY,
+    MOVER_COLUMNS,
+    MX,
+    MY,
+    ROUND,
+    TURNS,
+    WIDTH,
+    YAW,
+)
 from fleet_gym.dynamics.route_kernel import DX, DY, RATE, SAGITTA, TURN, VX, VY
 
 STATIC, DIFFERENTIAL, OMNIDIRECTIONAL, ACKERMANN = range(4)
 #: Columns of the per-robot parameter table: drive, m/s^2, rad/s^2, cosine and sine of `forward_yaw`, m, m, m, lowest
-#: and highest point relative to the root link's origin (m), 1 for robots that collide.
-PARAMETERS = tuple(range(11))
+#: and highest point relative to the root link's origin (m), 1 for robots that collide, and of a box footprint (0 for
+#: discs) its half length, half width and the centre's x and y in the root link's frame (m).
+PARAMETERS = tuple(range(15))
 (
     DRIVE,
     ACCELERATION,
@@ -25,6 +41,10 @@ PARAMETERS = tuple(range(11))
     BOTTOM,
     TOP,
     COLLIDES,
+    BOX_LENGTH,
+    BOX_WIDTH,
+    BOX_X,
+    BOX_Y,
 ) = PARAMETERS
 
 
@@ -105,7 +125,7 @@ def step_worlds(
         commands: (E, R, A) SI units.
         active_worlds: (E,).
         dt: s.
-        parameters: (R, 11), see `PARAMETERS`.
+        parameters: (R, 15), see `PARAMETERS`.
         twists: (E, R, 3) the last commanded twists; changed.
         position: (E, R, 3); changed, like the four after it, as `FleetState` has them.
         orientation: (E, R, 4).
@@ -130,23 +150,25 @@ def step_worlds(
     """
     num_envs, num_robots = active.shape
     displacement, plane = np.zeros((num_robots, 2)), np.empty((num_robots, 2))
-    omega, sagitta = np.zeros(num_robots), np.zeros(num_robots)
+    omega, sagitta, turns = np.zeros(num_robots), np.zeros(num_robots), np.zeros(num_robots)
     half_cos, half_sin = np.ones(num_robots), np.zeros(num_robots)
     reach, radius, stop = np.zeros(num_robots), np.empty(num_robots), np.ones(num_robots)
     low, high, collides = np.empty(num_robots), np.empty(num_robots), np.empty(num_robots, dtype=np.bool_)
     candidates = np.empty((max(16, 2 * num_robots), 2), dtype=np.int64)
     touching = np.zeros(candidates.shape[0], dtype=np.bool_)
     new_partners = np.empty(max(16, 2 * partners.shape[0]), dtype=np.int64)
-    used = 0
+    used, has_boxes = 0, False
     for r in range(num_robots):
         radius[r] = parameters[r, RADIUS] + contact_margin / 2
+        has_boxes |= parameters[r, BOX_LENGTH] > 0.0
+    movers = np.zeros((num_robots if has_boxes else 0, len(MOVER_COLUMNS)))
     for e in range(num_envs):
         if not active_worlds[e]:
             new_partners, used = _copy_partners(partners, partner_start[e], partner_count[e], new_partners, used)
             continue
         for r in range(num_robots):
             displacement[r, 0] = displacement[r, 1] = 0.0
-            omega[r] = sagitta[r] = 0.0
+            omega[r] = sagitta[r] = turns[r] = 0.0
             plane[r, 0], plane[r, 1] = position[e, r, 0], position[e, r, 1]
             low[r], high[r] = position[e, r, 2] + parameters[r, BOTTOM], position[e, r, 2] + parameters[r, TOP]
             collides[r] = active[e, r] and parameters[r, COLLIDES] == 1.0
@@ -155,7 +177,7 @@ def step_worlds(
             elif follows[e, r]:
                 displacement[r, 0], displacement[r, 1] = moves[e, r, DX], moves[e, r, DY]
                 half_cos[r], half_sin[r] = np.cos(moves[e, r, TURN] / 2), np.sin(moves[e, r, TURN] / 2)
-                omega[r], sagitta[r] = moves[e, r, RATE], moves[e, r, SAGITTA]
+                omega[r], sagitta[r], turns[r] = moves[e, r, RATE], moves[e, r, SAGITTA], moves[e, r, TURN]
                 twists[e, r, 0], twists[e, r, 1], twists[e, r, 2] = moves[e, r, VX], moves[e, r, VY], moves[e, r, RATE]
             else:
                 vy, turn = 0.0, commands[e, r, 1]
@@ -170,7 +192,8 @@ def step_worlds(
                 omega[r] = turn
                 if parameters[r, DRIVE] == ACKERMANN:  # bicycle model about the rear axle
                     omega[r] = vx * np.tan(turn) / parameters[r, WHEELBASE]
-                half_cos[r], half_sin[r] = np.cos(omega[r] * dt / 2), np.sin(omega[r] * dt / 2)
+                turns[r] = omega[r] * dt
+                half_cos[r], half_sin[r] = np.cos(turns[r] / 2), np.sin(turns[r] / 2)
                 x, y, sagitta[r] = _wanted_motion(
                     vx, vy, omega[r], half_cos[r], half_sin[r], parameters[r, AXLE_OFFSET], dt
                 )
@@ -179,7 +202,12 @@ def step_worlds(
                 )
                 displacement[r, 0], displacement[r, 1] = cos * x - sin * y, sin * x + cos * y
             length = np.sqrt(displacement[r, 0] ** 2 + displacement[r, 1] ** 2)
+            if has_boxes and follows[e, r] and length > 0.0:
+                # A route turns and drives one after the other, or each with its own ramps, not in step.
+                sagitta[r] += parameters[r, RADIUS] * abs(turns[r])
             reach[r] = radius[r] + sagitta[r] + length + 2 * SKIN
+        if has_boxes:
+            _place_movers(parameters, plane, orientation[e], displacement, turns, contact_margin / 2, movers)
         candidates, num_pairs, count = find_candidates(
             plane, reach, low, high, collides, obstacles[e], obstacle_active[e], contact_margin / 2, candidates
         )
@@ -190,6 +218,7 @@ def step_worlds(
             displacement,
             sagitta,
             radius,
+            movers,
             obstacles[e],
             contact_margin / 2,
             candidates,
@@ -205,6 +234,11 @@ def step_worlds(
                 stopped = stop[r] < 1.0
                 if stopped:  # what was stopped has lost its speed, but a steering angle stays
                     twists[e, r, 0] = twists[e, r, 1] = 0.0
+                    if parameters[r, BOX_LENGTH] > 0.0:
+                        half_cos[r], half_sin[r] = np.cos(stop[r] * turns[r] / 2), np.sin(stop[r] * turns[r] / 2)
+                        omega[r] = 0.0
+                        if parameters[r, DRIVE] != ACKERMANN:
+                            twists[e, r, 2] = 0.0
                 position[e, r, 0] = plane[r, 0] + stop[r] * displacement[r, 0]
                 position[e, r, 1] = plane[r, 1] + stop[r] * displacement[r, 1]
                 z = orientation[e, r, 2] * half_cos[r] + orientation[e, r, 3] * half_sin[r]
@@ -231,6 +265,29 @@ def step_worlds(
             used,
         )
     return new_partners[: max(used, 1)]
+
+
+@compiled_inner
+def _place_movers(
+    parameters: NDArray[np.float64],
+    plane: NDArray[np.float64],
+    orientation: NDArray[np.float64],
+    displacement: NDArray[np.float64],
+    turns: NDArray[np.float64],
+    margin: float,
+    movers: NDArray[np.float64],
+) -> None:
+    """Writes where the robots of a world are and what they want, for `fleet_gym.dynamics.footprints`."""
+    for r in range(plane.shape[0]):
+        movers[r, MX], movers[r, MY] = plane[r, 0], plane[r, 1]
+        movers[r, YAW] = 2.0 * np.arctan2(orientation[r, 2], orientation[r, 3])
+        movers[r, MDX], movers[r, MDY], movers[r, TURNS] = displacement[r, 0], displacement[r, 1], turns[r]
+        movers[r, LENGTH], movers[r, WIDTH] = parameters[r, BOX_LENGTH], parameters[r, BOX_WIDTH]
+        movers[r, AHEAD], movers[r, LEFT] = parameters[r, BOX_X], parameters[r, BOX_Y]
+        movers[r, EXTENT], movers[r, ROUND] = parameters[r, RADIUS], margin
+        if parameters[r, BOX_LENGTH] == 0.0:  # a disc, whatever its turn
+            movers[r, ROUND] += parameters[r, RADIUS]
+            movers[r, TURNS] = 0.0
 
 
 @compiled_inner

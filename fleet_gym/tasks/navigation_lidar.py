@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from fleet_gym._numba import compiled_inner, compiled_like_numpy
 from fleet_gym.world.neighbors import GRID_FROM, build_grid
+from fleet_gym.world.robots import box_of
 from fleet_gym.world.scene import BodySpec, Scene
 from fleet_gym.world.state import FleetState
 
@@ -101,7 +102,7 @@ def _see(
 def scan(
     position: NDArray[np.float64],
     heading: NDArray[np.float64],
-    radius: NDArray[np.float64],
+    robots: NDArray[np.float64],
     active: NDArray[np.bool_],
     obstacles: NDArray[np.float64],
     obstacle_active: NDArray[np.bool_],
@@ -119,7 +120,8 @@ def scan(
     Args:
         position: (E, R, 3) m.
         heading: (E, R) rad.
-        radius: (R,) m.
+        robots: (R, 6) m: radius about the root link's origin, and of a box its half length and width, its centre's
+            x and y in the root link's frame, and the driving direction's angle in it (rad).
         active: (E, R).
         obstacles: (E, B, 7), see `_COLUMNS`.
         obstacle_active: (E, >= B).
@@ -132,15 +134,24 @@ def scan(
     """
     num_envs, num_robots = active.shape
     num_rays = observation.shape[2] - column
-    ranges, robots = np.empty(num_rays), np.zeros((num_robots, 7))
+    ranges, targets = np.empty(num_rays), np.zeros((num_robots, 7))
+    for r in range(num_robots):
+        targets[r, _HALF_X], targets[r, _HALF_Y] = robots[r, 1], robots[r, 2]
+        targets[r, _BOUND] = np.hypot(robots[r, 1], robots[r, 2]) if robots[r, 1] > 0.0 else robots[r, 0]
     header, start = np.empty(5), np.empty(num_robots + 2, dtype=np.int64)
     cell_of, order = np.empty(num_robots, dtype=np.int64), np.empty(num_robots, dtype=np.int64)
     widest = 0.0
     for r in range(num_robots):
-        widest = max(widest, radius[r])
+        widest = max(widest, robots[r, 0])
     for e in range(num_envs):
         for r in range(num_robots):
-            robots[r, _X], robots[r, _Y], robots[r, _BOUND] = position[e, r, 0], position[e, r, 1], radius[r]
+            targets[r, _X], targets[r, _Y] = position[e, r, 0], position[e, r, 1]
+            if robots[r, 1] > 0.0:
+                yaw = heading[e, r] - robots[r, 5]
+                cos, sin = np.cos(yaw), np.sin(yaw)
+                targets[r, _X] += cos * robots[r, 3] - sin * robots[r, 4]
+                targets[r, _Y] += sin * robots[r, 3] + cos * robots[r, 4]
+                targets[r, _COS], targets[r, _SIN] = cos, sin
         use_grid = num_robots >= GRID_FROM
         if use_grid:
             build_grid(position[e], active[e], max_range + widest, 1.0, header, cell_of, start, order)
@@ -155,11 +166,11 @@ def scan(
                 for near in range(max(row - 1, 0), min(row + 1, rows - 1) + 1):
                     for n in range(start[near * columns + left], start[near * columns + right + 1]):
                         if order[n] != r:
-                            _see(x, y, heading[e, r], robots[order[n]], max_range, ranges)
+                            _see(x, y, heading[e, r], targets[order[n]], max_range, ranges)
             elif not use_grid:
                 for other in range(num_robots):
                     if other != r and active[e, other]:
-                        _see(x, y, heading[e, r], robots[other], max_range, ranges)
+                        _see(x, y, heading[e, r], targets[other], max_range, ranges)
             for b in range(obstacles.shape[1]):
                 if obstacle_active[e, b]:
                     _see(x, y, heading[e, r], obstacles[e, b], max_range, ranges)
@@ -186,7 +197,7 @@ class Lidar:
         self, scene: Scene, obstacles: tuple[BodySpec, ...], num_rays: int, max_range: float, noise: float
     ) -> None:
         self.num_rays, self._max_range, self._noise = num_rays, max_range, noise
-        self._radius = scene.footprint_radius
+        self._robots = np.array([(r.footprint_radius, *box_of(r), r.forward_yaw) for r in scene.robots])
         self._forward_yaw = np.array([robot.forward_yaw for robot in scene.robots])
         self._outline = np.zeros((len(obstacles), len(_COLUMNS)))
         for row, body in zip(self._outline, obstacles, strict=True):
@@ -210,7 +221,7 @@ class Lidar:
         scan(
             state.position,
             state.yaw() + self._forward_yaw,
-            self._radius,
+            self._robots,
             state.active,
             obstacles,
             state.body_active,

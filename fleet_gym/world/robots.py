@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from fleet_gym._pybullet import pybullet_data_path
-from fleet_gym._validation import finite_float, non_negative_int, positive_int
+from fleet_gym._validation import finite_float, non_negative_int, one_of, positive_int
 from fleet_gym.world.urdf import UrdfGeometry, inspect_urdf
 
 Drive = Literal["differential", "omnidirectional", "ackermann"]
 _DRIVES = ("differential", "omnidirectional", "ackermann")
+Footprint = Literal["circle", "box"]
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ class RobotModel:
         name: registry name, or the file's stem.
         urdf: path of the URDF; absolute in what `robot_model` returns.
         drive: kind of base, None for an arm.
-        footprint_radius: radius of the circle about the root link's origin that holds all collision shapes, m; 0:
-            measured.
+        footprint_radius: radius of the circle about the root link's origin that holds all collision shapes, and a box
+            footprint's corners, m; 0: measured.
         base_height: z of the root link's origin when the robot stands on the ground, m; 0: measured.
         height: top of the robot above the ground when it stands, m; 0: measured.
         num_joints: movable joints (neither fixed nor spherical), PyBullet's order; 0: counted.
@@ -94,6 +95,9 @@ class RobotModel:
         axle_offset: position of the centre of rotation (rear axle of an Ackermann base) along the driving direction
             from the root link's origin, m; 0: measured where `wheels` says which joints are wheels.
         wheels: needed by physics dynamics, not by kinematic dynamics (except for an Ackermann base's wheelbase).
+        footprint: ``"circle"`` or ``"box"``, as which the robot collides in kinematic dynamics.
+        footprint_bounds: (low x, low y, high x, high y) of a box footprint in the root link's frame, m; empty:
+            measured.
     """
 
     name: str
@@ -111,6 +115,8 @@ class RobotModel:
     forward_yaw: float = 0.0
     axle_offset: float = 0.0
     wheels: Wheels | None = None
+    footprint: Footprint = "circle"
+    footprint_bounds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -130,6 +136,18 @@ class RobotModel:
             raise ValueError(f"robot.max_steering: expected less than pi/2 rad, got {self.max_steering!r}")
         object.__setattr__(self, "num_joints", non_negative_int("robot.num_joints", self.num_joints))
         self._check_wheels()
+        self._check_footprint()
+
+    def _check_footprint(self) -> None:
+        one_of("robot.footprint", self.footprint, get_args(Footprint))
+        bounds = _sequence("robot.footprint_bounds", self)
+        bounds = tuple(finite_float("robot.footprint_bounds", bound) for bound in bounds)
+        if bounds and (len(bounds) != 4 or bounds[0] >= bounds[2] or bounds[1] >= bounds[3]):
+            raise ValueError(f"robot.footprint_bounds: expected low x, low y, high x, high y in m, got {bounds!r}")
+        object.__setattr__(self, "footprint_bounds", bounds)
+        if self.footprint == "box" and bounds:
+            corner = math.hypot(max(map(abs, bounds[::2])), max(map(abs, bounds[1::2])))
+            object.__setattr__(self, "footprint_radius", max(self.footprint_radius, corner))
 
     def _check_wheels(self) -> None:
         wheels = self.wheels
@@ -255,18 +273,26 @@ def known_robots() -> tuple[str, ...]:
     return tuple(sorted({**_STOCK, **_BUNDLED}))
 
 
-def robot_model(robot: RobotLike) -> RobotModel:
+def robot_model(robot: RobotLike, *, footprint: Footprint | None = None) -> RobotModel:
     """Returns the complete model of a robot: URDF found and measured, wheels checked against it.
 
     Args:
         robot: a name of `known_robots`; a URDF path, absolute, relative to the working directory or to
             ``pybullet_data``, taken as a differential base without known wheels (enough for kinematic dynamics); or a
             `RobotModel`, whose figures at 0 are measured.
+        footprint: ``"circle"`` or ``"box"``; None: the model's own.
 
     Raises:
         TypeError: `robot` is something else.
         ValueError: unknown name, missing or unreadable URDF, or a model that contradicts its URDF.
     """
+    if footprint is not None:
+        model = robot_model(robot)
+        if footprint == model.footprint:
+            return model
+        # A box may have widened it to its corners.
+        radius = 0.0 if footprint == "circle" else model.footprint_radius
+        return _completed(replace(model, footprint=footprint, footprint_radius=radius))
     if isinstance(robot, RobotModel):
         return _completed(replace(robot, urdf=_find_urdf(robot.urdf)))
     if not isinstance(robot, (str, os.PathLike)):
@@ -278,6 +304,20 @@ def robot_model(robot: RobotLike) -> RobotModel:
         model = _STOCK[path]
         return _completed(replace(model, urdf=os.path.join(pybullet_data_path(), model.urdf)))
     return _completed(RobotModel(name=Path(path).stem or path, urdf=_find_urdf(path)))
+
+
+def box_of(model: RobotModel) -> tuple[float, float, float, float]:
+    """Half length, half width and centre (x, y in the root link's frame) of a box footprint, m; zeros for a circle.
+
+    Raises:
+        ValueError: for a box without bounds.
+    """
+    if model.footprint == "circle":
+        return 0.0, 0.0, 0.0, 0.0
+    if not model.footprint_bounds:
+        raise ValueError(f"robot {model.name!r}: footprint_bounds: expected those of the box, got none")
+    low_x, low_y, high_x, high_y = model.footprint_bounds
+    return (high_x - low_x) / 2, (high_y - low_y) / 2, (low_x + high_x) / 2, (low_y + high_y) / 2
 
 
 def robot_models(robot: RobotLike | Sequence[RobotLike], num_robots: int) -> tuple[RobotModel, ...]:
@@ -323,6 +363,7 @@ def _completed(model: RobotModel) -> RobotModel:
     return replace(
         model,
         footprint_radius=model.footprint_radius or geometry.footprint_radius,
+        footprint_bounds=model.footprint_bounds or geometry.footprint_bounds,
         base_height=base_height,
         height=model.height or base_height + geometry.highest,
         num_joints=count,

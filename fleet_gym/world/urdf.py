@@ -65,6 +65,7 @@ class UrdfGeometry:
         joints: in PyBullet's order: joint i carries link i.
         footprint_radius: radius of the circle about the root link's origin, seen from above, around all collision
             shapes, m; 0 without shapes.
+        footprint_bounds: (low x, low y, high x, high y) of all collision shapes, m; zeros without shapes.
         reach: radius of a sphere about the root link's origin that no joint motion takes a collision shape out of, m;
             ``inf`` with a sliding joint without limits.
         lowest: z of the lowest point of all collision shapes, m.
@@ -74,6 +75,7 @@ class UrdfGeometry:
     root_link: str
     joints: tuple[UrdfJoint, ...]
     footprint_radius: float
+    footprint_bounds: tuple[float, float, float, float]
     reach: float
     lowest: float
     highest: float
@@ -210,10 +212,18 @@ def _summarise(root_link: str, infos: list[Any], origins: list[Any], links: list
         root_link=root_link,
         joints=tuple(map(_joint, infos, origins, links[1:], grounded)),
         footprint_radius=float((np.hypot(points[:, 0], points[:, 1]) + radii).max(initial=0.0)),
+        footprint_bounds=_bounds(points, radii),
         reach=_reach(infos, origins, links),
         lowest=lowest,
         highest=highest,
     )
+
+
+def _bounds(points: NDArray[np.float64], radii: NDArray[np.float64]) -> tuple[float, float, float, float]:
+    if not len(points):
+        return 0.0, 0.0, 0.0, 0.0
+    low, high = (points[:, :2] - radii[:, None]).min(axis=0), (points[:, :2] + radii[:, None]).max(axis=0)
+    return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
 
 def _joint(info: tuple[Any, ...], origin: tuple[float, float, float], link: _Link, grounded: bool) -> UrdfJoint:

@@ -77,8 +77,21 @@ def sweep(position, displacement, *, respond=True):
     )
     stop, touching = np.empty(n), np.zeros(count, dtype=bool)
     margin, radius = np.zeros(n), np.full(n, 0.5)
+    discs_only = np.zeros((0, 12))
     sweep_world(
-        position, displacement, margin, radius, nothing, 0.0, candidates, num_pairs, count, respond, stop, touching
+        position,
+        displacement,
+        margin,
+        radius,
+        discs_only,
+        nothing,
+        0.0,
+        candidates,
+        num_pairs,
+        count,
+        respond,
+        stop,
+        touching,
     )
     return stop, {tuple(pair) for pair in candidates[:count][touching].tolist()}
 

@@ -15,9 +15,18 @@ from fleet_gym.world.state import WorldSample, yaw_quaternion
 UNSURE = 0.004
 
 
-def scene_of(rng, num_robots, num_boxes, num_cylinders):
+def box_robot(rng, name):
+    low, high = rng.uniform(-0.5, -0.05, 2), rng.uniform(0.05, 0.5, 2)
+    return RobotModel(
+        name, "none", height=rng.uniform(0.2, 0.6), footprint="box", footprint_bounds=(*low.tolist(), *high.tolist())
+    )
+
+
+def scene_of(rng, num_robots, num_boxes, num_cylinders, share_of_boxes=0.0):
     robots = tuple(
-        RobotModel(f"disc{n}", "none", footprint_radius=rng.uniform(0.1, 0.4), height=rng.uniform(0.2, 0.6))
+        box_robot(rng, f"box{n}")
+        if n < share_of_boxes * num_robots
+        else RobotModel(f"disc{n}", "none", footprint_radius=rng.uniform(0.1, 0.4), height=rng.uniform(0.2, 0.6))
         for n in range(num_robots)
     )
     shapes = [Shape("box", tuple(rng.uniform(0.2, 1.5, 3))) for _ in range(num_boxes)]
@@ -45,8 +54,16 @@ def sample_of(rng, scene):
 def gaps_in_pybullet(scene, sample):
     """(i, k) -> distance, with k counted on over robots and bodies."""
     p, client = pybullet(), DirectClient()
-    shapes = [Shape("cylinder", (r.footprint_radius, r.footprint_radius, r.height)) for r in scene.robots]
-    centres = [xyz + np.array([0, 0, shape.height / 2]) for xyz, shape in zip(sample.position[0], shapes, strict=True)]
+    shapes, centres = [], []
+    for robot, xyz, (_, _, z, w) in zip(scene.robots, sample.position[0], sample.orientation[0], strict=True):
+        if robot.footprint == "circle":
+            shapes.append(Shape("cylinder", (robot.footprint_radius, robot.footprint_radius, robot.height)))
+            middle = 0j
+        else:
+            low_x, low_y, high_x, high_y = robot.footprint_bounds
+            shapes.append(Shape("box", (high_x - low_x, high_y - low_y, robot.height)))
+            middle = (low_x + high_x + 1j * (low_y + high_y)) / 2 * (w + 1j * z) ** 2
+        centres.append(xyz + np.array([middle.real, middle.imag, robot.height / 2]))
     shapes += [body.shape for body in scene.bodies]
     centres += list(sample.body_position[0])
     turns = [*sample.orientation[0], *sample.body_orientation[0]]
@@ -70,10 +87,11 @@ def gaps_in_pybullet(scene, sample):
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("boxes", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize(("num_robots", "margin"), [(12, 0.0), (60, 0.0), (12, 0.15)])
-def test_contacts_are_those_of_pybullet(seed, num_robots, margin):
+def test_contacts_are_those_of_pybullet(seed, num_robots, margin, boxes):
     rng = np.random.default_rng(seed)
-    scene = scene_of(rng, num_robots, 8, 6)
+    scene = scene_of(rng, num_robots, 8, 6, boxes)
     sample = sample_of(rng, scene)
     if margin:  # a margin counts in the plane only
         sample.body_position[..., 2] = 0.0

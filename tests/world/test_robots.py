@@ -108,7 +108,7 @@ def test_models_with_few_figures_are_completed_and_given_figures_kept(cart):
         name="cart", urdf=cart, footprint_radius=0.7, height=0.5, base_height=0.02, axle_offset=0.05, wheels=wheels()
     )
     completed = robot_model(given)
-    assert completed == replace(given, num_joints=2)
+    assert completed == replace(given, num_joints=2, footprint_bounds=completed.footprint_bounds)
     # seen along -x, the right wheel is on the left, and the axle behind the root link
     backwards = RobotModel(name="c", urdf=cart, forward_yaw=math.pi, wheels=wheels(left=(1,), right=(0,), sign=-1))
     assert robot_model(backwards).axle_offset == pytest.approx(-0.1, abs=1e-6)
