@@ -17,8 +17,9 @@ from fleet_gym._validation import non_negative_int, one_of
 from fleet_gym.evaluation.instruments import Instruments, InstrumentSettings
 from fleet_gym.evaluation.play import Episode, Plan, check_autoreset, play
 from fleet_gym.evaluation.policies import Policy, make_policy, policy_identity
+from fleet_gym.evaluation.report import write_report
 from fleet_gym.evaluation.results import EvaluationResult
-from fleet_gym.evaluation.run_folder import RESULTS, RunFolder, claimed, finished_by_world, read_run
+from fleet_gym.evaluation.run_folder import REPORT, RESULTS, RunFolder, claimed, finished_by_world, read_run
 from fleet_gym.evaluation.statistics import checked_confidence
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -153,6 +154,8 @@ def _finished(folder: RunFolder, options: _Options) -> EvaluationResult:
     if options.on_episode is not None:
         for episode in result.episodes:
             options.on_episode(episode)
+    if not (folder.path / REPORT).exists():  # killed between the two
+        write_report(result)
     return result
 
 
@@ -195,4 +198,5 @@ def _run(
     if folder is not None:
         folder.keep_rows({episode.index for episode in episodes})
         folder.write_results(result)
+        write_report(result)
     return result

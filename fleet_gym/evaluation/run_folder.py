@@ -20,8 +20,6 @@ from fleet_gym.video.recovery import recover_leftovers
 
 RUN, RESULTS, REPORT = "run.json", "results.json", "report.html"
 MEMORY_LOG, TIME_LOG = "memory.jsonl", "time.jsonl"
-#: Columns of the episode log beside the recorder's own.
-COLUMNS = ("index", "collisions")
 
 
 class RunFolder:

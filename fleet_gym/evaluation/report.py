@@ -1,0 +1,203 @@
+"""``report.html``: an evaluation on one self-contained page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fleet_gym.evaluation.charts import MAX_ROWS, Chart, histogram, lines, shares, stacked
+from fleet_gym.evaluation.instruments import read_time_records
+from fleet_gym.evaluation.results import EvaluationResult
+from fleet_gym.evaluation.run_folder import MEMORY_LOG, REPORT, TIME_LOG, read_run, session_logs
+from fleet_gym.evaluation.statistics import RESAMPLES, Estimate
+from fleet_gym.pages import render_page, write_page
+from fleet_gym.video.gallery import GalleryEpisode, gallery_context, gallery_episodes
+
+#: Rows of the table of all episodes: more make a page slow.
+MAX_LISTED = 2000
+TITLES = {"success": "Success", "return": "Return", "length": "Length", "collisions": "Collisions"}
+_MEANINGS = {
+    "success": "Share of episodes whose last step the environment called a success.",
+    "return": "Sum of an episode's rewards, averaged over episodes.",
+    "length": "Steps of an episode, averaged over episodes.",
+    "collisions": "Collisions that began in an episode, averaged over episodes.",
+}
+
+
+@dataclass(frozen=True)
+class MetricCard:
+    """A headline figure as the page shows it, in words and numbers."""
+
+    name: str
+    title: str
+    value: str
+    interval: str
+    explanation: str
+
+
+def write_report(run: EvaluationResult | str | Path) -> Path:
+    """Writes ``report.html`` into the folder of a finished evaluation and returns its path.
+
+    Args:
+        run: the result of an evaluation that wrote files, or its folder.
+
+    Raises:
+        ValueError: when there are no results, or the evaluation wrote no files.
+    """
+    result = run if isinstance(run, EvaluationResult) else read_run(run)
+    folder = result.folder
+    if folder is None:
+        raise ValueError("run: expected an evaluation that wrote files (out=...), got one that did not")
+    episodes = [_worded(episode) for episode in gallery_episodes(folder, folder)]
+    profiles = [*_memory_charts(folder), *_time_charts(folder)]
+    text = render_page(
+        "evaluation/report.html.j2",
+        title=run_title(result),
+        lead=_lead(result),
+        metrics=metric_cards(result),
+        says_success=result.success is not None,
+        spread=_spread(result),
+        hidden_worlds=len(result.worlds) if len(result.worlds) > MAX_ROWS else 0,
+        profiles=profiles,
+        profile_note=_profile_note(result),
+        facts=run_facts(result),
+        listed=result.episodes[:MAX_LISTED],
+        num_episodes=len(result.episodes),
+        **gallery_context(episodes),
+    )
+    return write_page(folder / REPORT, text)
+
+
+def run_title(result: EvaluationResult) -> str:
+    """Returns what was evaluated where, in one line."""
+    return f"{result.config.get('policy', 'policy')} in {result.config.get('env', 'environment')}"
+
+
+def _lead(result: EvaluationResult) -> str:
+    seeds, worlds = result.seeds, len(result.worlds)
+    return (
+        f"{len(seeds)} episode{'s' if len(seeds) > 1 else ''} with seeds {seeds[0]} to {seeds[-1]}, played in {worlds} "
+        f"world{'s' if worlds > 1 else ''}, each its fixed share. Intervals are at {100 * result.confidence:g} %: of "
+        "evaluations like this, so many hold the true value."
+    )
+
+
+def metric_cards(result: EvaluationResult) -> list[MetricCard]:
+    """Returns the headline figures."""
+    cards = []
+    for name, estimate in result.metrics.items():
+        method = "Wilson score interval" if name == "success" else f"Bootstrap interval (BCa, {RESAMPLES} resamples)"
+        value, low, high = (format_value(name, number) for number in (estimate.value, estimate.low, estimate.high))
+        cards.append(
+            MetricCard(
+                name,
+                TITLES[name],
+                value,
+                f"{low} to {high}",
+                f"{_MEANINGS[name]} {method}, n = {estimate.n}.",
+            )
+        )
+    return cards
+
+
+def format_value(name: str, value: float, *, signed: bool = False) -> str:
+    """Returns a metric's value as text: shares in per cent, differences of shares in points."""
+    sign = "+" if signed else ""
+    if name == "success":
+        return f"{100 * value:{sign}.1f} {'points' if signed else '%'}"
+    return f"{value:{sign}.2f}"
+
+
+def _spread(result: EvaluationResult) -> list[Chart]:
+    charts = [
+        histogram("Returns", "return", {"": [episode.episode_return for episode in result.episodes]}),
+        histogram("Lengths", "steps", {"": [episode.steps for episode in result.episodes]}, whole=True),
+    ]
+    rows = [
+        (f"{world.env}", s.value, s.low, s.high, f"world {world.env}: {_share(s)} of {s.n} episodes")
+        for world in result.worlds
+        if (s := world.success) is not None
+    ]
+    if rows:
+        charts.append(shares("Success per world", "share of successes, with its interval", rows))
+    return charts
+
+
+def _share(estimate: Estimate) -> str:
+    return f"{100 * estimate.value:.1f} % ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
+
+
+def _worded(episode: GalleryEpisode) -> GalleryEpisode:
+    """Says what the log's own columns are called in words, and leaves out those without a value."""
+    words = {"index": "overall"}
+    columns = {words.get(name, name): value for name, value in episode.columns.items() if value is not None}
+    return replace(episode, columns=columns)
+
+
+def _memory_charts(folder: Path) -> list[Chart]:
+    from fleet_gym.profiling.plots import plotted_lines
+    from fleet_gym.profiling.sinks import read_records
+
+    records, offset = [], 0
+    for log in session_logs(folder, MEMORY_LOG):
+        session = read_records(log)
+        records += [replace(record, step=record.step + offset) for record in session]
+        offset = records[-1].step if records else 0
+    if not records:
+        return []
+    steps = [record.step for record in records]
+    return [lines("Memory of the process", "step", "MiB", steps, plotted_lines(records))]
+
+
+def _time_charts(folder: Path) -> list[Chart]:
+    records: list[Mapping[str, Any]] = []
+    offset = 0
+    for log in session_logs(folder, TIME_LOG):
+        records += [{**record, "step": record["step"] + offset} for record in read_time_records(log)]
+        offset = records[-1]["step"] if records else 0
+    if not records:
+        return []
+    names = sorted(
+        {name for record in records for name in record["phases_ms"]},
+        key=lambda name: -sum(record["phases_ms"].get(name, 0.0) for record in records),
+    )
+    parts = {name: [record["phases_ms"].get(name, 0.0) for record in records] for name in names}
+    return [stacked("Where the time goes", "step", "ms per step", [record["step"] for record in records], parts)]
+
+
+def _profile_note(result: EvaluationResult) -> str:
+    timings, memory = result.timings, result.memory
+    parts = [
+        f"{timings.get('steps', 0)} steps of all worlds took {timings.get('wall_s', 0.0):.1f} s, "
+        f"{timings.get('cpu_s', 0.0):.1f} s of them on the processor (this process)."
+    ]
+    if timings.get("resumed_episodes"):
+        parts.append(f"{timings['resumed_episodes']} episodes are from sessions before.")
+    if memory:
+        said = set(memory["verdicts"].values()) - {"not enough data"}
+        leaks = [name for name, status in memory["verdicts"].items() if status == "leak"]
+        parts.append(f"Highest resident memory {memory['highest_rss_mb']:.0f} MiB.")
+        if leaks:
+            parts.append(f"The profiler calls it a leak: {', '.join(leaks)}.")
+        elif said:
+            parts.append("The profiler sees no leak.")
+        else:
+            parts.append("Too short a run to tell whether it leaks.")
+    return " ".join(parts)
+
+
+def run_facts(result: EvaluationResult) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Returns tables of configuration and versions: (heading, rows of name and value)."""
+    config = [(name.replace("_", " "), _text(value)) for name, value in result.config.items() if value is not None]
+    return [("Configuration", config), ("Versions", list(result.versions.items()))]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence) and all(isinstance(entry, str) for entry in value):
+        return ", ".join(value)
+    return json.dumps(value)
