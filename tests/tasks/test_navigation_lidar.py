@@ -69,7 +69,7 @@ def test_rays_end_at_the_first_surface(num_robots, bounds):
             # A ray that grazes a corner may slip between two marched points.
             assert (np.abs(ranges[world, robot] - expected) < 0.003).mean() >= 15 / 16
             seen += (expected < RANGE).sum()
-    assert seen > 20
+    assert seen > 10
     env.close()
 
 
