@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fleet_gym.profiling import signals
 from fleet_gym.profiling.growth import Location, TracingWindow, growing_lines, traced_lines
-from fleet_gym.profiling.intervals import SIGNALS, MemoryRecord, RecordStore, Spread, mib
+from fleet_gym.profiling.intervals import SIGNALS, MemoryRecord, RecordStore, Samples, Spread, mib
 from fleet_gym.profiling.log import logger, say
 from fleet_gym.profiling.native_phases import NativePhases, NativeSampler
 from fleet_gym.profiling.report import MemoryReport, PhaseMemory, TopLine, hints
@@ -24,7 +25,8 @@ BLOCK_BYTES = 64
 """What a Python block counts where nobody traced its size: the median block of a program is about that large."""
 WINDOW_STEPS = (200, 2000)
 
-_live: weakref.WeakSet[MemoryProfiler] = weakref.WeakSet()
+_profiled: Counter[int] = Counter()
+"""Running profilers by the identity of their environment."""
 
 
 class MemoryProfiler:
@@ -48,7 +50,6 @@ class MemoryProfiler:
 
     def __init__(self, settings: MemorySettings, env_id: int, worker_pids: Callable[[], Sequence[int]]) -> None:
         self._settings = settings
-        self._env_id = env_id
         self._worker_pids = worker_pids
         self.records = RecordStore(KEPT_RECORDS)
         self._sinks = open_sinks(settings.log_path, settings.tensorboard_dir)
@@ -57,7 +58,7 @@ class MemoryProfiler:
         self._native = NativeSampler(native, max(1, self._interval // 8), max(1, self._interval // 2))
         self.before_step = self._native.before_step
         self._count = self._total_steps = self._full_intervals = self._readings_remembered = 0
-        self._current, self._peak = Spread(), Spread()
+        self._samples = Samples()
         self._rss, self._native_levels = Spread(), Spread()
         self._blocks = self._rss_now = 0
         self._carried_peak = 0
@@ -70,8 +71,8 @@ class MemoryProfiler:
         self._window_lines: tuple[TopLine, ...] = ()
         self._traces = settings.mode == "trace"
         self._source: TracedHeap | Rss = TracedHeap(settings.nframe) if self._traces else Rss()
-        self._release = weakref.finalize(self, _release, self._source, self._sinks)
-        _live.add(self)
+        self._release = weakref.finalize(self, _release, self._source, self._sinks, env_id)
+        _profiled[env_id] += 1
         self._snapshots: list[tuple[int, dict[Location, tuple[int, int]]]] = []
         self._take_snapshot()
         self._started = self._interval_started = time.perf_counter()
@@ -125,7 +126,7 @@ class MemoryProfiler:
             else:
                 self._last = source.current
                 self._carried_peak = max(self._carried_peak, source.peak)
-                self._highest = max(self._highest, source.peak)
+                self._highest = max(self._highest, source.peak, self._samples.peaks.high)
         if self._is_lost:
             return None
         return {"current_mb": mib(self._last), "peak_mb": mib(self._highest)}
@@ -145,7 +146,6 @@ class MemoryProfiler:
         self._final = self.report()
         self._is_closed = True
         self._release()
-        _live.discard(self)
 
     def report(self) -> MemoryReport:
         """Returns what is known so far; after `close`, what was known then."""
@@ -187,14 +187,11 @@ class MemoryProfiler:
             self._lose()
             return
         peak = source.peak
-        if self._carried_peak > peak:
-            peak = self._carried_peak
-        self._carried_peak = 0
+        if self._carried_peak:
+            peak = max(peak, self._carried_peak)
+            self._carried_peak = 0
         self._last = source.current
-        self._current.add(source.current)
-        self._peak.add(peak)
-        if peak > self._highest:
-            self._highest = peak
+        self._samples.add(source.current, peak)
 
     def _lose(self) -> None:
         if not self._is_lost:
@@ -222,7 +219,8 @@ class MemoryProfiler:
             self._say(self._record(now, in_phases))
             self._previous_end = self._last
         self._interval_started = now
-        for spread in (self._current, self._peak, self._rss, self._native_levels):
+        self._highest = max(self._highest, self._samples.peaks.high)
+        for spread in (self._samples, self._rss, self._native_levels):
             spread.clear()
         self._count = 0
 
@@ -233,7 +231,7 @@ class MemoryProfiler:
         """
         traced = self._source.name == "tracemalloc" and not self._is_lost
         lows = {
-            "python": self._current.low if traced else self._blocks * BLOCK_BYTES,
+            "python": self._samples.levels.low if traced else self._blocks * BLOCK_BYTES,
             "native": self._native_levels.low,
             "rss": self._rss.low,
             "workers": self._slow.workers_bytes,
@@ -309,11 +307,11 @@ class MemoryProfiler:
             steps=self._count,
             time_s=now - self._started,
             source=self._source.name,
-            current_mb=mib(self._current.mean),
-            min_mb=mib(self._current.low),
-            max_mb=mib(self._current.high),
-            peak_mb=mib(self._peak.mean),
-            peak_max_mb=mib(self._peak.high),
+            current_mb=mib(self._samples.levels.mean),
+            min_mb=mib(self._samples.levels.low),
+            max_mb=mib(self._samples.levels.high),
+            peak_mb=mib(self._samples.peaks.mean),
+            peak_max_mb=mib(self._samples.peaks.high),
             growth_mb=mib(self._last - self._previous_end),
             rss_mb=mib(self._rss_now),
             uss_mb=slow.uss_mb,
@@ -333,7 +331,7 @@ class MemoryProfiler:
 
     def _say(self, record: MemoryRecord) -> None:
         self.records.append(record)
-        sharing = len({profiler._env_id for profiler in _live})
+        sharing = len(_profiled)
         note = f"shared by {sharing} environments of this process" if sharing > 1 else ""
         say(record.line())
         say(record.plus_line(note))
@@ -341,7 +339,10 @@ class MemoryProfiler:
             sink.write(record)
 
 
-def _release(source: TracedHeap | Rss, sinks: list[Sink]) -> None:
+def _release(source: TracedHeap | Rss, sinks: list[Sink], env_id: int) -> None:
+    _profiled[env_id] -= 1
+    if not _profiled[env_id]:
+        del _profiled[env_id]
     source.release()
     for sink in sinks:
         sink.close()

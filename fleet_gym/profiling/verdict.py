@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,11 +49,12 @@ class MinimaSeries:
     """
 
     def __init__(self, capacity: int = 4096) -> None:
-        self._data = np.full((2, capacity), -1.0)  # written now, so that no page is first touched in mid-run
+        # Zeros are written now, so that no page is first touched in mid-run.
+        self._steps, self._values = array("d", bytes(8 * capacity)), array("d", bytes(8 * capacity))
         self._count = 0
         self._merged = 1
         self._pending = 0
-        self._low = np.inf
+        self._low = math.inf
 
     def __len__(self) -> int:
         return self._count
@@ -62,25 +65,29 @@ class MinimaSeries:
         self._pending += 1
         if self._pending < self._merged:
             return
-        self._data[:, self._count] = step, self._low
+        self._steps[self._count], self._values[self._count] = step, self._low
         self._count += 1
-        self._pending, self._low = 0, np.inf
-        if self._count == self._data.shape[1]:
-            self._count //= 2
-            pairs = self._data.reshape(2, -1, 2).copy()
-            self._data[0, : self._count] = pairs[0, :, 1]
-            self._data[1, : self._count] = pairs[1].min(axis=1)
-            self._merged *= 2
+        self._pending, self._low = 0, math.inf
+        if self._count == len(self._steps):
+            self._merge_pairs()
+
+    def _merge_pairs(self) -> None:
+        pairs = self.values.reshape(-1, 2)
+        ends = self.steps[1::2]
+        self._count //= 2
+        np.frombuffer(self._steps)[: self._count] = ends
+        np.frombuffer(self._values)[: self._count] = pairs.min(axis=1)
+        self._merged *= 2
 
     @property
     def steps(self) -> NDArray[np.float64]:
         """(n,) the step each minimum's interval ended at."""
-        return np.array(self._data[0, : self._count])
+        return np.array(np.frombuffer(self._steps)[: self._count])
 
     @property
     def values(self) -> NDArray[np.float64]:
         """(n,) the minima."""
-        return np.array(self._data[1, : self._count])
+        return np.array(np.frombuffer(self._values)[: self._count])
 
 
 def judge(steps: ArrayLike, minima: ArrayLike, threshold: float = LEAK_THRESHOLD) -> LeakVerdict:
