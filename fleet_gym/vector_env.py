@@ -415,7 +415,8 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Frees physics clients and the renderer. Called once, by `close`."""
-        self._engine.close()
+        if "_engine" in vars(self):  # Gymnasium before 1.3 also closes what could not be constructed
+            self._engine.close()
 
     def _check_open(self) -> None:
         if self.closed:

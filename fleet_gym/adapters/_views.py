@@ -120,4 +120,5 @@ class VectorView(VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the environment inside. Called once, by `close`."""
-        self.env.close(**kwargs)
+        if "env" in vars(self):  # Gymnasium before 1.3 also closes what could not be constructed
+            self.env.close(**kwargs)

@@ -34,16 +34,15 @@ class RLlibVectorEnv(VectorView):
 
     def __init__(self, env: VectorEnv[Any, Any, Any], *, observation_keys: Sequence[str] | None = None) -> None:
         check_mode(env, AutoresetMode.NEXT_STEP, "RLlib")
-        super().__init__(env)
-        self._keys: tuple[str, ...] | None = None
         space = flat_space(env.single_observation_space)
+        keys: tuple[str, ...] | None = None
         if isinstance(space, spaces.Dict):
-            self._keys = _checked_keys(observation_keys, list(space.spaces))
-            parts = {key: _row_space(space.spaces[key]) for key in self._keys}
-            space = parts[self._keys[0]] if len(parts) == 1 else spaces.Dict(parts)
-        else:
-            space = _row_space(space)
-        self.single_observation_space = space
+            keys = _checked_keys(observation_keys, list(space.spaces))
+            parts = {key: _row_space(space.spaces[key]) for key in keys}
+            space = parts[keys[0]] if len(parts) == 1 else spaces.Dict(parts)
+        super().__init__(env)
+        self._keys = keys
+        self.single_observation_space = _row_space(space)
         self.single_action_space = _row_space(env.single_action_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)

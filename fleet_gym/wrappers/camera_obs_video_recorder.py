@@ -241,6 +241,8 @@ class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
         Raises:
             VideoEncodeError: when a video could not be written; the environment is closed all the same.
         """
+        if "_finalizer" not in vars(self):  # Gymnasium before 1.3 also closes what could not be constructed
+            return
         self._finalizer.detach()
         try:
             self._recording.close()

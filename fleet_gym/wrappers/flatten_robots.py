@@ -45,15 +45,14 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
     ) -> None:
         if not isinstance(env, VectorEnv):
             raise TypeError(f"env: expected a gymnasium.vector.VectorEnv, got {type(env).__name__}")
-        super().__init__(env)
         world_action, state, images = _world_spaces(env)
+        own = _checked_robot_cameras(robot_cameras, images, world_action.shape[0])
+        # After all checks: Gymnasium before 1.3 closes the environment of a wrapper that is not to be.
+        super().__init__(env)
         self.num_worlds = env.num_envs
         self.num_robots = world_action.shape[0]
-        self._robot_cameras = _checked_robot_cameras(robot_cameras, images, self.num_robots)
-        taken = {name for names in self._robot_cameras.values() for name in names}
-        self._shared_cameras = tuple(name for name in images if name not in taken)
-        if clash := sorted(set(self._shared_cameras) & set(self._robot_cameras)):
-            raise ValueError(f"robot_cameras: expected keys that are no other camera's, got {clash}")
+        self._robot_cameras = own
+        self._shared_cameras = _unowned(images, own)
         parts: dict[str, spaces.Space[Any]] = {"state": _row_space(state)}
         if images:
             parts["camera_obs"] = spaces.Dict(
@@ -237,4 +236,12 @@ def _checked_robot_cameras(
                 f"robot_cameras[{key!r}]: expected images of one shape, got {[images[name].shape for name in names]}"
             )
         checked[str(key)] = tuple(names)
+    if clash := sorted(set(_unowned(images, checked)) & set(checked)):
+        raise ValueError(f"robot_cameras: expected keys that are no other camera's, got {clash}")
     return checked
+
+
+def _unowned(images: Mapping[str, Any], robot_cameras: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Cameras that all robots of a world share."""
+    owned = {name for names in robot_cameras.values() for name in names}
+    return tuple(name for name in images if name not in owned)
