@@ -173,6 +173,11 @@ class TracingWindow:
             sys.setprofile(None)
             self._watches_calls = False
 
+    @property
+    def takes_snapshot_next(self) -> bool:
+        """Whether the next `step_done` collects garbage and takes a snapshot."""
+        return (self._steps + 1) % self._half == 0
+
     def step_done(self) -> bool:
         """Counts a step; True when the window is over."""
         self._steps += 1

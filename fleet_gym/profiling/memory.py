@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+import tracemalloc
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleet_gym.profiling import signals
@@ -65,6 +67,9 @@ class MemoryProfiler:
         self._is_lost = self._is_closed = False
         self._slow = SlowSignals(settings.memory_limit_mb)
         self._series = {name: MinimaSeries() for name in SIGNALS}
+        self._own_bytes = dict.fromkeys(
+            SIGNALS, 0
+        )  # what snapshots and collections changed: no growth of the program's
         self._looks: dict[str, LeakVerdict] = {}
         self._next_look = MIN_INTERVALS
         self._window: TracingWindow | None = None
@@ -89,12 +94,14 @@ class MemoryProfiler:
         """
         self._count += 1
         if self._window is not None:
-            self._step_in_window(self._window)
+            self._window.after_call()
         if self._traces:
             self._sample()
         if before >= 0:
             self._phases.add_step(before, self._native.timed_read())
             self._sample_levels()
+        if self._window is not None:
+            self._step_in_window(self._window)
         if self._count == self._interval:
             self._end_interval()
 
@@ -157,9 +164,9 @@ class MemoryProfiler:
         lines = self._window_lines
         if isinstance(self._source, TracedHeap) and not self._is_lost:
             step, snapshot = self._snapshots[0]
-            lines = tuple(
-                growing_lines(snapshot, traced_lines(self._settings.nframe), self._total_steps + self._count - step)
-            )
+            with self._own_work():
+                now = traced_lines(self._settings.nframe)
+            lines = tuple(growing_lines(snapshot, now, self._total_steps + self._count - step))
         return MemoryReport(
             steps=self._total_steps + self._count,
             seconds=time.perf_counter() - self._started,
@@ -240,14 +247,16 @@ class MemoryProfiler:
             del lows["native"]  # too dear to be read in this interval
         self._readings_remembered = self._native.readings
         for name, low in lows.items():
-            self._series[name].append(self._total_steps, low)
+            self._series[name].append(self._total_steps, low - self._own_bytes[name])
         self._full_intervals += 1
         if self._full_intervals == FIRST_SNAPSHOT:
-            self._take_snapshot()
+            with self._own_work():
+                self._take_snapshot()
         if self._full_intervals == self._next_look:
             self._next_look *= 2
-            self._looks = {name: self._judge(name) for name in self._series}
-            self._take_snapshot()
+            with self._own_work():
+                self._looks = {name: self._judge(name) for name in self._series}
+                self._take_snapshot()
             if self._settings.mode == "auto" and any(look.status == "leak" for look in self._looks.values()):
                 self._open_window()
 
@@ -264,6 +273,30 @@ class MemoryProfiler:
         hours = left / mib(verdict.bytes_per_step * steps_per_second) / 3600
         return replace(verdict, hours_to_limit=hours)
 
+    @contextlib.contextmanager
+    def _own_work(self) -> Iterator[None]:
+        """Around what allocates for the profiler or collects the program's garbage: neither is growth or a fall of its.
+
+        Else a collection at the first suspicion would look as if the leak had been given back.
+        """
+        before = self._levels()
+        yield
+        for name, level in self._levels().items():
+            if name in before:
+                self._own_bytes[name] += level - before[name]
+                if name == "native":
+                    self._phases.exclude(level - before[name])
+        if self._traces and not self._is_lost:
+            self._source.sample()  # so that the peak of a snapshot is nobody's
+
+    def _levels(self) -> dict[str, int]:
+        levels = {"native": self._native.timed_read(), "rss": signals.rss_bytes()}
+        if not self._traces:
+            levels["python"] = signals.python_blocks() * BLOCK_BYTES
+        elif not self._is_lost:
+            levels["python"] = tracemalloc.get_traced_memory()[0]
+        return levels
+
     def _take_snapshot(self) -> None:
         """Keeps the latest two: the older one is a baseline that covers at least half of the run."""
         if isinstance(self._source, TracedHeap) and not self._source.is_lost:
@@ -277,7 +310,8 @@ class MemoryProfiler:
         spacing = self._total_steps // self._phases.resets if self._phases.resets else 0
         steps = self._settings.diagnosis_steps or min(max(4 * spacing, least), most)
         logger.info("[MEMORY+] a leak is suspected: tracing %d steps to name the lines", steps)
-        self._window = TracingWindow(steps, self._settings.nframe, self._native.read)
+        with self._own_work():
+            self._window = TracingWindow(steps, self._settings.nframe, self._native.read)
         self.before_step = self._before_step_in_window
 
     def _before_step_in_window(self) -> int:
@@ -287,15 +321,20 @@ class MemoryProfiler:
         return before
 
     def _step_in_window(self, window: TracingWindow) -> None:
-        window.after_call()
-        if window.step_done():
+        if window.takes_snapshot_next:
+            with self._own_work():
+                is_over = window.step_done()
+        else:
+            is_over = window.step_done()
+        if is_over:
             self._close_window()
 
     def _close_window(self) -> None:
         if self._window is None:
             return
-        self._window_lines = self._window.close()
-        self._window = None
+        with self._own_work():
+            self._window_lines = self._window.close()
+            self._window = None
         self.before_step = self._native.before_step
         for line in self._window_lines[:3]:
             logger.info("[MEMORY+] grows: %s", line)

@@ -160,6 +160,11 @@ class NativePhases:
         """Books a sampled call of ``reset``."""
         self._interval.reset.add(after - before)
 
+    def exclude(self, native_bytes: int) -> None:
+        """Leaves growth between the calls out of the books."""
+        self._interval.start += native_bytes
+        self._total.start += native_bytes
+
     def end_interval(self, steps: int, now: int) -> Mapping[str, PhaseMemory]:
         """Returns the interval's growth by phase, adds it to the total and starts another.
 

@@ -169,8 +169,9 @@ class Env(gym.Env[Any, Any]):
 
 def test_an_environments_cycle_is_a_reset_and_random_steps():
     env = Env()
-    assert_no_leak(env, 20, steps=7, warm_up=0)
-    assert (env.resets, env.steps) == (20, 140)
+    assert_no_leak(env, 20, steps=7, warm_up=1)
+    assert env.resets in (21, 41, 61)  # up to three looks
+    assert env.steps == 7 * env.resets
     with pytest.raises(AssertionError, match="Python blocks"):
         assert_no_leak(Env(keeps=True), 20)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -92,6 +93,40 @@ def test_auto_closed_within_its_window_ends_tracing():
     env.close()
     assert not tracemalloc.is_tracing()
     assert env.memory_report().verdicts["native"].status == "leak"
+
+
+def test_garbage_that_the_profiler_collects_is_no_fall_of_the_leak():
+    kept: list[bytes] = []
+    env = MemoryProfilingWrapper(
+        ScriptedVectorEnv(lambda: kept.append(bytes(3000))), profiling_interval=5, mode="auto", diagnosis_steps=20
+    )
+    gc.disable()
+    try:
+        for _ in range(2000):
+            cycle: list[Any] = [bytearray(1000)]
+            cycle.append(cycle)
+        del cycle
+        run(env, 400)
+    finally:
+        gc.enable()
+    report = env.memory_report()
+    env.close()
+    assert report.top_lines, "it traced, and to do so collected 2 MB, more than what had leaked"
+    assert report.verdicts["native"].status == "leak"
+    assert report.verdicts["native"].bytes_per_step == pytest.approx(3000, rel=0.1)
+    assert report.phases["step"].native_bytes_per_call == pytest.approx(3000, rel=0.1)
+
+
+def test_snapshots_of_the_profiler_are_nobodys_peak():
+    blocks = [[index] for index in range(300)]
+    env = MemoryProfilingWrapper(ScriptedVectorEnv(lambda: blocks.append([1])), profiling_interval=5)
+    run(env, 60)
+    for record in env.memory_records:
+        assert record.peak_max_mb - record.max_mb < 0.05
+    env.memory_report()
+    run(env, 5)
+    assert env.last_memory_record.peak_max_mb - env.last_memory_record.max_mb < 0.05
+    env.close()
 
 
 def test_auto_leaves_a_healthy_environment_alone():
