@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from fleet_gym.evaluation.command import evaluate
+from fleet_gym.evaluation.command import compare, evaluate
 from fleet_gym.profiling.command import memory
 
 if TYPE_CHECKING:
@@ -229,6 +229,7 @@ def info(
 
 
 app.command()(evaluate)
+app.command()(compare)
 app.command()(memory)
 
 

@@ -57,6 +57,15 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Point:
+    """A point of a scatter plot, in view box units, with its tooltip."""
+
+    x: float
+    y: float
+    title: str
+
+
+@dataclass(frozen=True)
 class Curve:
     """A line or the edge of an area: SVG path data, coloured by the index of its series."""
 
@@ -88,6 +97,8 @@ class Chart:
         legend: names of the series, by index.
         bars: of a histogram.
         intervals: of a dot plot.
+        points: of a scatter plot.
+        diagonal: ends (x1, y1, x2, y2) of the line on which both axes say the same.
         curves: of a line chart.
         areas: of an area chart.
         hovers: strips over curves and areas.
@@ -103,6 +114,8 @@ class Chart:
     legend: tuple[str, ...] = ()
     bars: tuple[Bar, ...] = ()
     intervals: tuple[Interval, ...] = ()
+    points: tuple[Point, ...] = ()
+    diagonal: tuple[float, float, float, float] | None = None
     curves: tuple[Curve, ...] = ()
     areas: tuple[Curve, ...] = ()
     hovers: tuple[Hover, ...] = ()
@@ -255,6 +268,30 @@ def shares(title: str, x_label: str, rows: Sequence[tuple[str, float, float, flo
     )
     ticks = tuple(Tick(x(k / 4), f"{25 * k} %") for k in range(5))
     return Chart(title, x_label, x_ticks=ticks, intervals=intervals, height=round(height, 1))
+
+
+def scatter(title: str, x_label: str, y_label: str, points: Sequence[tuple[float, float, str]]) -> Chart:
+    """Returns pairs of values on axes of the same range, with the line of equal values.
+
+    Args:
+        title: of the chart.
+        x_label: what the first value is.
+        y_label: what the second value is.
+        points: (x, y, tooltip), at least one; more than `MAX_POINTS` are thinned out evenly.
+    """
+    values = [value for point in points for value in point[:2]]
+    x = _rounded(min(values), max(values), 5, LEFT, RIGHT)
+    y = _Scale(x.first, x.last, BOTTOM, TOP, x.step)
+    shown = [points[k] for k in np.linspace(0, len(points) - 1, min(len(points), MAX_POINTS)).astype(int)]
+    return Chart(
+        title,
+        x_label,
+        y_label,
+        x_ticks=x.ticks(),
+        y_ticks=y.ticks(),
+        points=tuple(Point(x(a), y(b), text) for a, b, text in shown),
+        diagonal=(LEFT, BOTTOM, RIGHT, TOP),
+    )
 
 
 def lines(

@@ -15,10 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from fleet_gym.evaluation.compare import Comparison
     from fleet_gym.evaluation.environments import EnvRequest
     from fleet_gym.evaluation.play import Episode
     from fleet_gym.evaluation.results import EvaluationResult
-    from fleet_gym.evaluation.statistics import Estimate
 
 WIDTH = 110
 #: What a shell reports of a program that Ctrl+C ended.
@@ -149,25 +149,60 @@ def _evaluate(
 
 def metrics_table(result: EvaluationResult) -> Table:
     """Returns a table with a row per average."""
+    from fleet_gym.evaluation.report import format_interval, format_value
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("metric")
     for title in ("value", f"{100 * result.confidence:g} % interval", "n"):
         table.add_column(title, justify="right")
     for name, estimate in result.metrics.items():
-        value, interval = estimate_text(name, estimate)
-        table.add_row(name, value, interval, str(estimate.n))
+        table.add_row(name, format_value(name, estimate.value), format_interval(name, estimate), str(estimate.n))
     return table
 
 
-def estimate_text(name: str, estimate: Estimate, *, signed: bool = False) -> tuple[str, str]:
-    """Returns an average and its interval as text, shares in per cent."""
-    sign = "+" if signed else ""
-    if name == "success":
-        unit = "points" if signed else "%"
-        low, high = (format(100 * end, f"{sign}.1f") for end in (estimate.low, estimate.high))
-        return format(100 * estimate.value, f"{sign}.1f") + f" {unit}", f"{low} to {high}"
-    low, high = (format(end, f"{sign}.2f") for end in (estimate.low, estimate.high))
-    return format(estimate.value, f"{sign}.2f"), f"{low} to {high}"
+def compare(
+    run_a: Annotated[Path, typer.Argument(help="Folder of an evaluation.")],
+    run_b: Annotated[Path, typer.Argument(help="Folder of another one.")],
+    out: Annotated[Path, typer.Option(help="The page, or a folder for compare.html.")] = Path("compare.html"),
+    confidence: Annotated[float, typer.Option(help="Of the intervals, above 0 and below 1.")] = 0.95,
+) -> None:
+    """Put two evaluations side by side: differences on the same seeds, with intervals and tests."""
+    from fleet_gym.evaluation.compare import compare as compare_runs
+    from fleet_gym.evaluation.compare import write_comparison
+
+    comparison = compare_runs(run_a, run_b, confidence=confidence)
+    page = write_comparison(comparison, out)
+    console = _console()
+    console.print(differences_table(comparison))
+    for note in comparison.notes:
+        console.print(note, markup=False, soft_wrap=True)
+    console.print(f"read the comparison: {page.resolve().as_uri()}", markup=False, soft_wrap=True)
+
+
+def differences_table(comparison: Comparison) -> Table:
+    """Returns a table with a row per metric of two runs."""
+    from fleet_gym.evaluation.compare import p_text
+    from fleet_gym.evaluation.report import format_interval, format_value
+
+    level = comparison.metrics[0].difference.confidence
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("metric")
+    for title in ("A", "B", "B - A", f"{100 * level:g} % interval", "n", "test"):
+        table.add_column(title, justify="right")
+    table.add_column("verdict on B")
+    for metric in comparison.metrics:
+        difference = metric.difference
+        table.add_row(
+            metric.name,
+            format_value(metric.name, metric.first.value),
+            format_value(metric.name, metric.second.value),
+            format_value(metric.name, difference.value, signed=True),
+            format_interval(metric.name, difference, signed=True),
+            f"{difference.n} pairs" if comparison.pairs else f"{metric.first.n}, {metric.second.n}",
+            "" if metric.p_value is None else p_text(metric.p_value),
+            metric.verdict,
+        )
+    return table
 
 
 def _console() -> Console:

@@ -19,6 +19,8 @@ from fleet_gym.video.gallery import GalleryEpisode, gallery_context, gallery_epi
 #: Rows of the table of all episodes: more make a page slow.
 MAX_LISTED = 2000
 TITLES = {"success": "Success", "return": "Return", "length": "Length", "collisions": "Collisions"}
+#: The bootstrap of `bootstrap_mean`, in brief.
+METHODS = f"BCa, {RESAMPLES} resamples"
 _MEANINGS = {
     "success": "Share of episodes whose last step the environment called a success.",
     "return": "Sum of an episode's rewards, averaged over episodes.",
@@ -89,14 +91,13 @@ def metric_cards(result: EvaluationResult) -> list[MetricCard]:
     """Returns the headline figures."""
     cards = []
     for name, estimate in result.metrics.items():
-        method = "Wilson score interval" if name == "success" else f"Bootstrap interval (BCa, {RESAMPLES} resamples)"
-        value, low, high = (format_value(name, number) for number in (estimate.value, estimate.low, estimate.high))
+        method = "Wilson score interval" if name == "success" else f"Bootstrap interval ({METHODS})"
         cards.append(
             MetricCard(
                 name,
                 TITLES[name],
-                value,
-                f"{low} to {high}",
+                format_value(name, estimate.value),
+                format_interval(name, estimate),
                 f"{_MEANINGS[name]} {method}, n = {estimate.n}.",
             )
         )
@@ -105,10 +106,27 @@ def metric_cards(result: EvaluationResult) -> list[MetricCard]:
 
 def format_value(name: str, value: float, *, signed: bool = False) -> str:
     """Returns a metric's value as text: shares in per cent, differences of shares in points."""
+    return f"{_digits(name, value, signed)}{_unit(name, signed)}"
+
+
+def format_interval(name: str, estimate: Estimate, *, signed: bool = False) -> str:
+    """Returns the ends of a metric's interval as text."""
+    low, high = (_digits(name, end, signed) for end in (estimate.low, estimate.high))
+    return f"{low} to {high}{_unit(name, signed)}"
+
+
+def format_estimate(name: str, estimate: Estimate) -> str:
+    """Returns a metric with its interval and number of episodes as text."""
+    return f"{format_value(name, estimate.value)} ({format_interval(name, estimate)}), n = {estimate.n}"
+
+
+def _digits(name: str, value: float, signed: bool) -> str:
     sign = "+" if signed else ""
-    if name == "success":
-        return f"{100 * value:{sign}.1f} {'points' if signed else '%'}"
-    return f"{value:{sign}.2f}"
+    return f"{100 * value:{sign}.1f}" if name == "success" else f"{value:{sign}.2f}"
+
+
+def _unit(name: str, signed: bool) -> str:
+    return "" if name != "success" else " points" if signed else " %"
 
 
 def _spread(result: EvaluationResult) -> list[Chart]:

@@ -1,0 +1,304 @@
+"""Two evaluations side by side: differences with intervals, on the same seeds where both have them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fleet_gym.evaluation.charts import Chart, histogram, scatter
+from fleet_gym.evaluation.play import Episode
+from fleet_gym.evaluation.report import (
+    METHODS,
+    TITLES,
+    format_estimate,
+    format_interval,
+    format_value,
+    run_facts,
+    run_title,
+)
+from fleet_gym.evaluation.results import EvaluationResult
+from fleet_gym.evaluation.run_folder import read_run
+from fleet_gym.evaluation.statistics import (
+    Estimate,
+    bootstrap_difference,
+    bootstrap_mean,
+    checked_confidence,
+    fisher_p_value,
+    mcnemar_p_value,
+    paired_share_difference,
+    share_difference,
+)
+from fleet_gym.pages import render_page, write_page
+from fleet_gym.video.episode_log import read_episodes
+
+#: Runs are paired when at least this share of the smaller one's seeds is in the other one too.
+MIN_COMMON = 0.5
+MAX_LISTED = 200
+_BETTER = {"success": 1, "return": 1, "collisions": -1}
+_OWN_CONFIG = ("policy", "policy_sha256", "episodes", "num_envs", "seed", "videos", "cameras", "camera_size", "profile")
+
+
+@dataclass(frozen=True)
+class MetricDifference:
+    """One metric of two runs.
+
+    Attributes:
+        name: ``"success"``, ``"return"``, ``"length"`` or ``"collisions"``.
+        first: of run A, over all its episodes.
+        second: of run B, over all its episodes.
+        difference: B - A; paired: over the common seeds.
+        p_value: that the shares of successes are the same; None for other metrics.
+        method: how interval and p-value were found.
+    """
+
+    name: str
+    first: Estimate
+    second: Estimate
+    difference: Estimate
+    p_value: float | None
+    method: str
+
+    @property
+    def verdict(self) -> str:
+        """``"better"`` or ``"worse"`` (of B, where a metric has a good end), ``"differs"``, or ``"no difference"``."""
+        if self.difference.low <= 0 <= self.difference.high:
+            return "no difference"
+        direction = _BETTER.get(self.name, 0) * (1 if self.difference.value > 0 else -1)
+        return {1: "better", -1: "worse", 0: "differs"}[direction]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs side by side.
+
+    Attributes:
+        first: run A.
+        second: run B.
+        pairs: episodes of the same seed; empty when the runs are not paired.
+        metrics: those both runs have.
+        notes: what a reader should know: unpaired seeds, environments that differ.
+    """
+
+    first: EvaluationResult
+    second: EvaluationResult
+    pairs: tuple[tuple[Episode, Episode], ...]
+    metrics: tuple[MetricDifference, ...]
+    notes: tuple[str, ...]
+
+
+def compare(
+    first: EvaluationResult | str | os.PathLike[str],
+    second: EvaluationResult | str | os.PathLike[str],
+    *,
+    confidence: float = 0.95,
+) -> Comparison:
+    """Compares two evaluations.
+
+    Episodes of the same seed are pairs: what makes one hard makes its partner hard too, so that differences of pairs
+    say more than the difference of two averages. Where fewer than half of the seeds are common the runs are compared
+    unpaired, and a note says so.
+
+    Args:
+        first: run A, or its folder.
+        second: run B, or its folder.
+        confidence: of the intervals, above 0 and below 1.
+
+    Raises:
+        ValueError: when a folder has no results, or the runs are of different environments.
+    """
+    confidence = checked_confidence(confidence)
+    a, b = (run if isinstance(run, EvaluationResult) else read_run(run) for run in (first, second))
+    if a.config.get("env") != b.config.get("env"):
+        raise ValueError(
+            "runs: expected two evaluations of the same environment, got "
+            f"{a.config.get('env')!r} and {b.config.get('env')!r}"
+        )
+    by_seed = {episode.seed: episode for episode in a.episodes}
+    pairs = tuple((by_seed[episode.seed], episode) for episode in b.episodes if episode.seed in by_seed)
+    # Pairs of episodes that have little to do with each other are no worse than none: intervals hold all the same.
+    if len(pairs) < MIN_COMMON * min(len(a.episodes), len(b.episodes)):
+        pairs = ()
+    metrics = tuple(_difference(name, a, b, pairs, confidence) for name in a.metrics if name in b.metrics)
+    return Comparison(a, b, pairs, metrics, tuple(_notes(a, b, pairs)))
+
+
+def _values(name: str, episodes: Sequence[Episode]) -> list[float]:
+    field = {"return": "episode_return", "length": "steps"}.get(name, name)
+    return [float(getattr(episode, field)) for episode in episodes]
+
+
+def _difference(
+    name: str,
+    a: EvaluationResult,
+    b: EvaluationResult,
+    pairs: Sequence[tuple[Episode, Episode]],
+    confidence: float,
+) -> MetricDifference:
+    ours, theirs = a.metrics[name], b.metrics[name]
+    p_value = None
+    one = _values(name, [pair[0] for pair in pairs] or a.episodes)
+    other = _values(name, [pair[1] for pair in pairs] or b.episodes)
+    if name == "success" and pairs:
+        difference = paired_share_difference(one, other, confidence)
+        p_value = mcnemar_p_value(one, other)
+        method = "Newcombe's paired score interval, McNemar's exact test"
+    elif name == "success":
+        shares = (EvaluationResult(run.episodes, confidence).metrics["success"] for run in (a, b))
+        difference = share_difference(*shares)
+        p_value = fisher_p_value(ours, theirs)
+        method = "Newcombe's score interval, Fisher's exact test"
+    elif pairs:
+        difference = bootstrap_mean([y - x for x, y in zip(one, other, strict=True)], confidence)
+        method = f"Bootstrap of the paired differences ({METHODS})"
+    else:
+        difference = bootstrap_difference(one, other, confidence)
+        method = "Bootstrap of both samples (percentiles)"
+    return MetricDifference(name, ours, theirs, difference, p_value, method)
+
+
+def _notes(a: EvaluationResult, b: EvaluationResult, pairs: Sequence[Any]) -> list[str]:
+    notes = []
+    common = len(set(a.seeds) & set(b.seeds))
+    if not pairs:
+        notes.append(
+            f"Unpaired: of {len(a.seeds)} and {len(b.seeds)} seeds {common} are common. Evaluate both on the same "
+            "seeds for narrower intervals."
+        )
+    elif len(pairs) < max(len(a.episodes), len(b.episodes)):
+        notes.append(
+            f"Differences are over the {len(pairs)} seeds that both have, of {len(a.seeds)} and {len(b.seeds)}; the "
+            "averages of each run are over all of its episodes."
+        )
+    names = [name for name in {**a.config, **b.config} if name not in _OWN_CONFIG]
+    differing = [name for name in names if a.config.get(name) != b.config.get(name) and name != "confidence"]
+    if differing:
+        said = "; ".join(f"{name}: {a.config.get(name)!r} and {b.config.get(name)!r}" for name in differing)
+        notes.append(f"The environments differ: {said}.")
+    changed = [name for name in a.versions if b.versions.get(name, a.versions[name]) != a.versions[name]]
+    if changed:
+        said = "; ".join(f"{name} {a.versions[name]} and {b.versions[name]}" for name in changed)
+        notes.append(f"The versions differ: {said}.")
+    return notes
+
+
+def write_comparison(comparison: Comparison, page: str | os.PathLike[str]) -> Path:
+    """Writes the comparison as one self-contained page.
+
+    Args:
+        comparison: of two runs.
+        page: the file, or a folder for a ``compare.html``.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    path = Path(page)
+    path = path / "compare.html" if path.is_dir() else path
+    a, b = comparison.first, comparison.second
+    rows = [_card(metric) for metric in comparison.metrics]
+    text = render_page(
+        "evaluation/compare.html.j2",
+        runs=[(name, run_title(run), _folder(run)) for name, run in (("A", a), ("B", b))],
+        lead=_lead(comparison),
+        notes=comparison.notes,
+        metrics=rows,
+        charts=_charts(comparison),
+        contingency=_contingency(comparison),
+        listed=_listed(comparison, path.absolute().parent),
+        max_listed=MAX_LISTED,
+        facts=[
+            (f"{heading} of {name}", facts) for name, run in (("A", a), ("B", b)) for heading, facts in run_facts(run)
+        ],
+    )
+    return write_page(path, text)
+
+
+def _folder(run: EvaluationResult) -> str:
+    return "" if run.folder is None else str(run.folder)
+
+
+def _lead(comparison: Comparison) -> str:
+    level = f"{100 * comparison.metrics[0].difference.confidence:g} %"
+    what = (
+        f"over {len(comparison.pairs)} pairs of episodes with the same seed" if comparison.pairs else "of unpaired runs"
+    )
+    return f"Differences B - A {what}, with {level} intervals. An interval that holds 0 shows no difference."
+
+
+def _card(metric: MetricDifference) -> dict[str, Any]:
+    return {
+        "name": metric.name,
+        "title": TITLES[metric.name],
+        "value": format_value(metric.name, metric.difference.value, signed=True),
+        "interval": format_interval(metric.name, metric.difference, signed=True),
+        "runs": [("A", format_estimate(metric.name, metric.first)), ("B", format_estimate(metric.name, metric.second))],
+        "p_value": None if metric.p_value is None else p_text(metric.p_value),
+        "verdict": metric.verdict,
+        "n": metric.difference.n,
+        "method": metric.method,
+    }
+
+
+def p_text(p_value: float) -> str:
+    """Returns a p-value with as many digits as it deserves."""
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+
+
+def _charts(comparison: Comparison) -> list[Chart]:
+    runs = {"A": comparison.first.episodes, "B": comparison.second.episodes}
+    charts = [
+        histogram("Returns", "return", {name: _values("return", run) for name, run in runs.items()}),
+        histogram("Lengths", "steps", {name: _values("length", run) for name, run in runs.items()}, whole=True),
+    ]
+    if comparison.pairs:
+        points = [
+            (a.episode_return, b.episode_return, f"seed {a.seed}: A {a.episode_return:.3f}, B {b.episode_return:.3f}")
+            for a, b in comparison.pairs
+        ]
+        charts.append(scatter("Returns of each seed", "return of A", "return of B", points))
+    return charts
+
+
+def _contingency(comparison: Comparison) -> list[list[int]] | None:
+    """Returns counts of pairs [[both, A only], [B only, neither]] by success; None when that is not known."""
+    pairs = comparison.pairs
+    if not pairs or any(a.success is None or b.success is None for a, b in pairs):
+        return None
+    counts = [[0, 0], [0, 0]]
+    for a, b in pairs:
+        counts[int(not a.success)][int(not b.success)] += 1
+    return counts
+
+
+def _listed(comparison: Comparison, base: Path) -> list[dict[str, Any]]:
+    """Returns the pairs that ended differently, then those whose returns differ most."""
+    videos = [_videos(run, base) for run in (comparison.first, comparison.second)]
+    ordered = sorted(
+        comparison.pairs,
+        key=lambda pair: (pair[0].success == pair[1].success, -abs(pair[1].episode_return - pair[0].episode_return)),
+    )
+    return [
+        {"a": a, "b": b, "videos": [videos[0].get(a.index, []), videos[1].get(b.index, [])]}
+        for a, b in ordered[:MAX_LISTED]
+    ]
+
+
+def _videos(run: EvaluationResult, base: Path) -> Mapping[int, list[tuple[str, str]]]:
+    """Returns (camera, link) of the videos of each recorded episode."""
+    if run.folder is None or not run.folder.is_dir():
+        return {}
+    found = {}
+    for row in read_episodes(run.folder):
+        paths = [
+            (file["camera"], run.folder.absolute() / file["file"]) for file in row.get("files", []) if file["exists"]
+        ]
+        links = [(camera, quote(os.path.relpath(path, base).replace(os.sep, "/"))) for camera, path in paths]
+        if links and isinstance(row.get("index"), int):
+            found[row["index"]] = links
+    return found
