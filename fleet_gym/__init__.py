@@ -63,3 +63,4 @@ register(
     vector_entry_point="fleet_gym.vector_env:FleetVectorEnv",
     max_episode_steps=200,
 )
+register(id="FleetGym/NavigationRLlib-v0", vector_entry_point="fleet_gym.adapters.rllib:rllib_env")

@@ -20,8 +20,9 @@ from fleet_gym.wrappers.flatten_robots import FlattenRobots
 class RLlibVectorEnv(VectorView):
     """Shows a vector environment with the spaces RLlib's default networks take.
 
-    Actions are one row of numbers per environment; so is each part of the observation but images (H, W, C). An
-    observation of a single part is bare, one of several a one-level dictionary (for an RLModule of your own).
+    Actions are one row of numbers per environment. So is each part of the observation, except for images, (H, W, C):
+    those of bytes become float32 in [0, 1]. An observation of a single part is bare, one of several a one-level
+    dictionary (for an RLModule of your own).
 
     Args:
         env: a vector environment in NEXT_STEP mode, possibly wrapped.
@@ -70,22 +71,25 @@ class RLlibVectorEnv(VectorView):
         return {key: _row(flat[key], space[key]) for key in self._keys}
 
 
-def rllib_env(ctx: Mapping[str, Any]) -> RLlibVectorEnv:
-    """Makes the environment of an RLlib EnvRunner: ``config.environment(rllib_env, env_config={...})``.
+def rllib_env(ctx: Mapping[str, Any] | None = None, /, **kwargs: Any) -> RLlibVectorEnv:
+    """Makes the environment of an RLlib EnvRunner.
 
-    It needs ``config.env_runners(gym_env_vectorize_mode=gym.VectorizeMode.VECTOR_ENTRY_POINT)``; RLlib then adds
-    ``num_envs``, its ``num_envs_per_env_runner``.
+    Give it to RLlib as ``config.environment("fleet_gym:FleetGym/NavigationRLlib-v0", env_config={...})``, or under a
+    name of your own after ``ray.tune.register_env("fleet", rllib_env)``. It needs
+    ``config.env_runners(gym_env_vectorize_mode=gym.VectorizeMode.VECTOR_ENTRY_POINT)``; RLlib then adds ``num_envs``,
+    its ``num_envs_per_env_runner``.
 
     Args:
         ctx: the ``env_config``: arguments of `FleetVectorEnv` without `num_envs`, and besides, all optional:
             ``observation_keys`` as in `RLlibVectorEnv`; ``flatten_robots``: True makes each robot an environment of
             RLlib's, whose number is then a multiple of the robots in a world; ``robot_cameras`` as in `FlattenRobots`;
             ``wrap``: a function that gets the `FleetVectorEnv` and returns it wrapped, with a recorder for example.
+        **kwargs: the same as keywords.
 
     Raises:
         ValueError: for another autoreset mode than NEXT_STEP, without ``num_envs``, or for a number that does not fit.
     """
-    config = dict(ctx)
+    config = {**(ctx or {}), **kwargs}
     if "num_envs" not in config:
         raise ValueError(
             "rllib_env: expected num_envs from RLlib; set gym_env_vectorize_mode="
@@ -122,11 +126,16 @@ def _checked_keys(keys: Sequence[str] | None, known: list[str]) -> tuple[str, ..
 
 
 def _row_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """A row of numbers; images stay as they are."""
-    if not isinstance(space, spaces.Box) or len(space.shape) in (1, 3):
+    """A row of numbers, or an image."""
+    if not isinstance(space, spaces.Box):
         return space
+    if len(space.shape) == 3:
+        return spaces.Box(0.0, 1.0, space.shape, np.float32) if space.dtype == np.uint8 else space
     return spaces.Box(space.low.ravel(), space.high.ravel(), dtype=space.dtype.type)
 
 
 def _row(batch: Any, space: spaces.Space[Any]) -> Any:
-    return batch.reshape(len(batch), *(space.shape or ())) if isinstance(space, spaces.Box) else batch
+    if not isinstance(space, spaces.Box):
+        return batch
+    rows = batch.reshape(len(batch), *space.shape)
+    return rows * np.float32(1 / 255) if rows.dtype == np.uint8 and len(space.shape) == 3 else rows

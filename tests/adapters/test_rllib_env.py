@@ -37,6 +37,9 @@ def test_parts_can_be_chosen():
         env = rllib_env({**FLEET, "num_envs": 2, "cameras": CAMERAS, "observation_keys": keys})
         observation, _ = env.reset(seed=1)
         assert observation in env.observation_space
+        top = observation["top"] if keys is None else observation
+        assert top.dtype == np.float32
+        assert 0.2 < top.max() <= 1
         got = {key: part.shape for key, part in observation.items()} if keys is None else observation.shape
         assert got == shapes
         env.close()
