@@ -286,8 +286,6 @@ class MemoryProfiler:
                 self._own_bytes[name] += level - before[name]
                 if name == "native":
                     self._phases.exclude(level - before[name])
-        if self._traces and not self._is_lost:
-            self._source.sample()  # so that the peak of a snapshot is nobody's
 
     def _levels(self) -> dict[str, int]:
         levels = {"native": self._native.timed_read(), "rss": signals.rss_bytes()}
