@@ -133,7 +133,8 @@ def _checked_options(
 def _env_facts(env: AnyVectorEnv) -> dict[str, Any]:
     base: Any = env.unwrapped
     spec = getattr(base, "spec", None)
-    facts: dict[str, Any] = {"env": type(base).__name__ if spec is None else spec.id}
+    kind = f"FleetGym/{type(base.task).__name__}-v0" if hasattr(base, "task") else type(base).__name__
+    facts: dict[str, Any] = {"env": kind if spec is None else spec.id}
     if hasattr(base, "num_robots"):
         facts["num_robots"] = base.num_robots
     limit = getattr(base, "max_episode_steps", None) or getattr(spec, "max_episode_steps", None)

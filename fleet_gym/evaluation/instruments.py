@@ -150,10 +150,11 @@ def frame_source_of(env: AnyVectorEnv, cameras: Sequence[str] | None) -> str | N
     images = space.get("camera_obs") if isinstance(space, spaces.Dict) else None
     observed = set(images.spaces) if isinstance(images, spaces.Dict) else {"camera_obs"} if images else set()
     base: Any = env.unwrapped
-    drawn = {camera.name for camera in base.scene.cameras} if hasattr(base, "render_cameras") else set()
+    draws = hasattr(base, "render_cameras")
+    drawn = {camera.name for camera in base.scene.cameras} if draws and hasattr(base, "scene") else observed
     if observed and observed.issuperset(drawn if cameras is None else cameras):
         return "obs"
-    if drawn:
+    if draws and (drawn or not hasattr(base, "scene")):
         return "env"
     return "render" if getattr(env, "render_mode", None) == "rgb_array" else None
 
