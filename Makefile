@@ -2,10 +2,12 @@
 #
 #   PYTHON=python3.10      interpreter for a new $(VENV); default: the first fit of python3.11, python3.10, python3
 #   VENV=.venv             where everything is installed
+#   RLLIB_VENV=.venv-rllib where RLlib is, which pins an old Gymnasium
 #   DEMO_ARGS=             options for `fleet-gym demo`, e.g. DEMO_ARGS="--dynamics physics"
 #   PYTEST_ARGS=           options for pytest, e.g. PYTEST_ARGS="-x --durations=20"
 
 VENV ?= .venv
+RLLIB_VENV ?= .venv-rllib
 PYTHON ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
@@ -15,13 +17,17 @@ PYTEST_WORKERS ?= -n 2 --dist loadfile
 MEMORY_TESTS := tests/profiling/test_growth.py tests/profiling/test_native_phases.py tests/profiling/test_signals.py \
 	tests/testing/test_leaks.py tests/testing/test_leaks_house.py \
 	tests/wrappers/test_memory_profiling.py tests/wrappers/test_memory_profiling_leaks.py
+# What is known to depend on Gymnasium's version.
+GYMNASIUM_TESTS := tests/adapters tests/test_package.py tests/test_single_env.py tests/test_vector_env.py \
+	tests/wrappers/test_camera_obs_video_recorder.py tests/wrappers/test_camera_obs_video_recorder_fleet.py \
+	tests/wrappers/test_flatten_robots.py tests/wrappers/test_time_profiling.py
 
 BIN := $(VENV)/bin
 INSTALL := sh scripts/pip_install.sh $(BIN)/python
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-most test-memory test-integrations lint docs bench clean
+.PHONY: help demo test test-most test-memory test-integrations test-rllib lint docs bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | \
@@ -38,10 +44,16 @@ test-most: $(VENV)/.stamp-test
 test-memory: $(VENV)/.stamp-test
 	@for file in $(MEMORY_TESTS); do echo "$$file"; $(BIN)/python -m pytest -q "$$file" $(PYTEST_ARGS) || exit 1; done
 
-test-integrations: $(VENV)/.stamp-integration ## run the tests against fresh clones, browsers, others' environments (as root: all)
+test-integrations: $(VENV)/.stamp-integration ## run the tests against fresh clones, browsers, trainers (as root: all)
 	@sh scripts/system_packages.sh
 	@test "$$(id -u)" -eq 0 || echo "not root: tests/integration/*_as_root.py are left out"
-	$(BIN)/python -m pytest -q tests/integration $$(test "$$(id -u)" -eq 0 || echo "--ignore-glob=*_as_root.py") $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q tests/integration --ignore=tests/integration/rllib \
+		$$(test "$$(id -u)" -eq 0 || echo "--ignore-glob=*_as_root.py") $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory test-rllib
+
+test-rllib: ## run RLlib on fleets, and on the Gymnasium it pins (our oldest) what depends on Gymnasium
+	@$(MAKE) --no-print-directory VENV=$(RLLIB_VENV) $(RLLIB_VENV)/.stamp-integration-rllib
+	$(RLLIB_VENV)/bin/python -m pytest -q $(PYTEST_WORKERS) tests/integration/rllib $(GYMNASIUM_TESTS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.stamp-lint ## check style, format and types
 	$(BIN)/ruff check .
@@ -54,8 +66,8 @@ docs: $(VENV)/.stamp-docs ## build the documentation into site/
 bench: $(VENV)/.stamp-core ## run every benchmark, one after the other
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
 
-clean: ## remove $(VENV) and everything built
-	rm -rf $(VENV) build dist site fleet-gym-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove $(VENV), $(RLLIB_VENV) and everything built
+	rm -rf $(VENV) $(RLLIB_VENV) build dist site fleet-gym-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find fleet_gym tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.stamp-venv:
