@@ -117,8 +117,8 @@ def _make_fleet(env_id: str, request: EnvRequest) -> MadeEnv:
         wanted = tuple(camera["name"] for camera in own) or PRESETS[:1]
     if wanted == (NO_CAMERAS,):
         wanted = ()
-    given = [json.loads(camera) for camera in wanted if camera.startswith("{")]
-    names = tuple(json.loads(name)["name"] if name.startswith("{") else name for name in wanted)
+    given = [_parsed_camera(camera) for camera in wanted if camera.startswith("{")]
+    names = tuple(str(_parsed_camera(name)["name"]) if name.startswith("{") else name for name in wanted)
     known = {camera["name"] for camera in (*own, *given)}
     unknown = [name for name in names if name not in known and name not in PRESETS]
     if unknown:
@@ -136,6 +136,13 @@ def _make_fleet(env_id: str, request: EnvRequest) -> MadeEnv:
         **kwargs,
     )
     return MadeEnv(env, names, bool(names))
+
+
+def _parsed_camera(text: str) -> Mapping[str, Any]:
+    try:
+        return _camera_dict(json.loads(text))
+    except ValueError as error:
+        raise ValueError(f"cameras: expected a name or the JSON object of a camera, got {text!r} ({error})") from None
 
 
 def _camera_dict(camera: Any) -> Mapping[str, Any]:

@@ -28,7 +28,13 @@ def test_every_world_plays_its_share_and_every_seed_is_played_once() -> None:
     assert [episode.index for episode in result.episodes] == list(range(10))
     assert result.seeds == list(range(5, 15))
     assert [(world.env, world.episodes) for world in result.worlds] == [(0, 3), (1, 3), (2, 2), (3, 2)]
-    assert [(episode.env, episode.episode) for episode in result.episodes[:5]] == [(0, 0), (1, 0), (2, 0), (3, 0), (0, 1)]
+    assert [(episode.env, episode.episode) for episode in result.episodes[:5]] == [
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (3, 0),
+        (0, 1),
+    ]
     for episode in result.episodes:
         won, total = truth(episode.seed)
         assert (episode.success, episode.terminated, episode.truncated) == (won, won, not won)
@@ -41,7 +47,12 @@ def test_the_episodes_are_the_same_whatever_the_number_of_worlds(num_envs: int) 
     def play(worlds: int) -> list[tuple[Any, ...]]:
         with_lidar = {"num_obstacles": 2, "lidar_rays": 4}
         env = FleetVectorEnv(
-            worlds, num_robots=2, robot="diffbot", autoreset_mode="Disabled", max_episode_steps=15, task_kwargs=with_lidar
+            worlds,
+            num_robots=2,
+            robot="diffbot",
+            autoreset_mode="Disabled",
+            max_episode_steps=15,
+            task_kwargs=with_lidar,
         )
         try:
             result = evaluate(env, "random", episodes=7, seed=3, profile="off")
@@ -287,7 +298,7 @@ def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path) -> No
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("dear")
-    with pytest.raises(ValueError, match="out: expected a new folder or one of the same run, got .* with other files"):
+    with pytest.raises(ValueError, match=r"out: expected a new folder or one of the same run, got .* with other files"):
         evaluate(coin_envs(2), idle, episodes=3, out=tmp_path / "letters")
     with pytest.raises(NotADirectoryError, match="out: expected a folder, got the file"):
         evaluate(coin_envs(2), idle, episodes=3, out=tmp_path / "letters" / "a.txt")
