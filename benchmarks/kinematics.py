@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def steps_per_block(num_envs: int, num_robots: int) -> int:
 class Motion:
     """`KinematicDynamics` alone: motion and collisions."""
 
-    def __init__(self, num_envs: int, num_robots: int) -> None:
+    def __init__(self, num_envs: int, num_robots: int, bodies: Sequence[Any] = (), places: Any = ()) -> None:
         from fleet_gym.dynamics.kinematic import KinematicDynamics
         from fleet_gym.world.robots import RobotModel
         from fleet_gym.world.scene import Scene
@@ -55,20 +56,22 @@ class Motion:
 
         cube = RobotModel("cube", "none", footprint_radius=0.0708, height=0.1, max_speed=1.5, max_turn_rate=2.0)
         self.dynamics = KinematicDynamics(
-            Scene((cube,) * num_robots), num_envs, control_dt=0.1, collision_response="report"
+            Scene((cube,) * num_robots, tuple(bodies)), num_envs, control_dt=0.1, collision_response="report"
         )
         rng = np.random.default_rng(0)
         side = int(np.ceil(np.sqrt(num_robots)))
         grid = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1).reshape(-1, 2)[:num_robots]
         position = np.zeros((num_envs, num_robots, 3))
         position[..., :2] = grid
+        body_position = np.zeros((num_envs, len(bodies), 3))
+        body_position[..., :2] = np.reshape(places, (-1, 2))
         sample = WorldSample(
             position,
             yaw_quaternion(rng.uniform(-np.pi, np.pi, (num_envs, num_robots))),
             np.ones((num_envs, num_robots), dtype=np.bool_),
-            np.zeros((num_envs, 0, 3)),
-            np.zeros((num_envs, 0, 4)),
-            np.zeros((num_envs, 0), dtype=np.bool_),
+            body_position,
+            yaw_quaternion(np.zeros((num_envs, len(bodies)))),
+            np.ones((num_envs, len(bodies)), dtype=np.bool_),
         )
         self.dynamics.reset(np.arange(num_envs), sample)
         self.commands = np.empty((num_envs, num_robots, 2))
@@ -198,10 +201,36 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         ours.close()
         if peer is not None:
             peer.close()
-    rows.append(growth(options.repeats))
+    rows += [growth(options.repeats), map_growth(options.repeats)]
     if options.vmas and not options.no_peers:
         rows.append(against_vmas(options))
     return rows
+
+
+class MapMotion(Motion):
+    """As `Motion`, beside a map of so many boxes, of which every robot meets the same number."""
+
+    def __init__(self, num_boxes: int) -> None:
+        from fleet_gym.world.scene import BodySpec, Shape
+
+        side = int(np.sqrt(num_boxes))
+        boxes = [BodySpec(f"box{n}", "obstacle", Shape("box", (0.3, 0.3, 1.0))) for n in range(side * side)]
+        places = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1).reshape(-1, 2) + 0.5
+        super().__init__(1, 64, boxes, places)
+
+
+def map_growth(repeats: int) -> dict[str, Any]:
+    """Cost per robot-step beside 10,000 boxes, relative to 100; blocks taken in turns."""
+    small, large = MapMotion(100), MapMotion(10_000)
+    pairs = [(small.block(500) / 32_000, large.block(500) / 32_000) for _ in range(repeats + 1)][1:]
+    return {
+        "what": "cost per robot, map of 10,000 : 100 boxes",
+        "worlds": 1,
+        "robots": 64,
+        "ours": 1 / statistics.median(b for _, b in pairs),
+        "ratio": statistics.median(b / a for a, b in pairs),
+        "promised": 1.5,
+    }
 
 
 def growth(repeats: int) -> dict[str, Any]:

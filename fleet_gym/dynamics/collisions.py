@@ -24,16 +24,29 @@ from fleet_gym.dynamics.footprints import (
     mover_entry,
     mover_gap,
 )
+from fleet_gym.dynamics.obstacle_grid import (
+    BOUND,
+    COS,
+    CYLINDER,
+    GRID_COLUMNS,
+    HALF_X,
+    HALF_Y,
+    HIGH,
+    KIND,
+    LOW,
+    SIN,
+    X,
+    Y,
+    entries_beside,
+    rows_beside,
+    touches_obstacle,
+)
 from fleet_gym.world.neighbors import candidate_pairs, with_rows
 
 #: Robots stop this far from what they touch, m: far below any modelled length, far above float64 rounding.
 SKIN = 1e-6
 #: Stops are refined this often before whoever would still touch keeps its old pose.
 MAX_REFINEMENTS = 16
-CYLINDER, BOX = 0, 1
-#: What the kernels know of an obstacle: kind, centre (m), cosine and sine of its yaw, half length or radius and half
-#: width (m), radius of the circle around it (m), its lowest and highest point (m).
-OBSTACLE_COLUMNS = KIND, X, Y, COS, SIN, HALF_X, HALF_Y, BOUND, LOW, HIGH = tuple(range(10))
 
 
 @compiled_like_numpy
@@ -121,7 +134,7 @@ def obstacle_entry(
         y: the same.
         wx: displacement, m.
         wy: the same.
-        obstacle: (10,), see `OBSTACLE_COLUMNS`.
+        obstacle: (10,), see `fleet_gym.dynamics.obstacle_grid.OBSTACLE_COLUMNS`.
         distance: footprint radius and margins, m.
         end: stop fraction of the robot.
     """
@@ -139,19 +152,6 @@ def obstacle_entry(
         distance,
         end,
     )
-
-
-@compiled_inner
-def touches_obstacle(x: float, y: float, obstacle: NDArray[np.float64], distance: float) -> bool:
-    """Whether a point is within `distance` of an obstacle, see `obstacle_entry`."""
-    dx, dy = x - obstacle[X], y - obstacle[Y]
-    if obstacle[KIND] == CYLINDER:
-        distance += obstacle[HALF_X]
-    else:
-        cos, sin = obstacle[COS], obstacle[SIN]
-        along, across = abs(cos * dx + sin * dy), abs(cos * dy - sin * dx)
-        dx, dy = max(along - obstacle[HALF_X], 0.0), max(across - obstacle[HALF_Y], 0.0)
-    return bool(dx * dx + dy * dy <= distance * distance)
 
 
 @compiled_inner
@@ -256,6 +256,9 @@ def find_candidates(
     active: NDArray[np.bool_],
     obstacles: NDArray[np.float64],
     obstacle_active: NDArray[np.bool_],
+    grid: NDArray[np.float64],
+    cell_start: NDArray[np.int64],
+    cell_entries: NDArray[np.int64],
     obstacle_margin: float,
     candidates: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], int, int]:
@@ -267,8 +270,11 @@ def find_candidates(
         low: (R,) m, each robot's lowest point.
         high: (R,) m, its highest one: who passes above somebody does not touch.
         active: (R,) who takes part.
-        obstacles: (B, 10), see `OBSTACLE_COLUMNS`.
+        obstacles: (B, 10), as one world's in `fleet_gym.dynamics.obstacle_grid.Obstacles`, like the next four.
         obstacle_active: (B,).
+        grid: (5,).
+        cell_start: (B + 2,).
+        cell_entries: (n,).
         obstacle_margin: m, added to obstacles.
         candidates: (>= 1, 2), overwritten.
 
@@ -284,6 +290,28 @@ def find_candidates(
             candidates[num_pairs, 0], candidates[num_pairs, 1] = i, j
             num_pairs += 1
     count = num_pairs
+    if obstacles.shape[0] == 0:
+        return candidates, num_pairs, count
+    if grid[GRID_COLUMNS] > 0.0:
+        for i in range(num_robots):
+            if active[i]:
+                own = reach[i] + obstacle_margin
+                candidates, count = _candidates_in_cells(
+                    position[i, 0],
+                    position[i, 1],
+                    own,
+                    low[i],
+                    high[i],
+                    obstacles,
+                    grid,
+                    cell_start,
+                    cell_entries,
+                    i,
+                    num_robots,
+                    candidates,
+                    count,
+                )
+        return candidates, num_pairs, count
     for i in range(num_robots):
         if not active[i]:
             continue
@@ -300,6 +328,42 @@ def find_candidates(
                 candidates[count, 0], candidates[count, 1] = i, num_robots + b
                 count += 1
     return candidates, num_pairs, count
+
+
+@compiled_inner
+def _candidates_in_cells(
+    x: float,
+    y: float,
+    reach: float,
+    low: float,
+    high: float,
+    obstacles: NDArray[np.float64],
+    grid: NDArray[np.float64],
+    cell_start: NDArray[np.int64],
+    cell_entries: NDArray[np.int64],
+    robot: int,
+    num_robots: int,
+    candidates: NDArray[np.int64],
+    count: int,
+) -> tuple[NDArray[np.int64], int]:
+    """Adds the obstacles that one robot may touch, as `find_candidates` does."""
+    before = count
+    lowest, highest = rows_beside(grid, y, reach)
+    for row in range(lowest, highest + 1):
+        first, last = entries_beside(grid, cell_start, row, x, reach)
+        candidates = with_rows(candidates, count, last - first)
+        for n in range(first, last):
+            b = cell_entries[n]
+            obstacle = obstacles[b]
+            if low > obstacle[HIGH] or obstacle[LOW] > high or not touches_obstacle(x, y, obstacle, reach):
+                continue
+            is_new = True  # one that reaches into several cells is met in each
+            for m in range(before, count):
+                is_new &= candidates[m, 1] != num_robots + b
+            if is_new:
+                candidates[count, 0], candidates[count, 1] = robot, num_robots + b
+                count += 1
+    return candidates, count
 
 
 @compiled_like_numpy
@@ -326,7 +390,7 @@ def sweep_world(
         margin: (R,) m, by how much the true arc leaves its chord.
         radius: (R,) m, of discs.
         movers: (R, 12), see `fleet_gym.dynamics.footprints.MOVER_COLUMNS`; (0, 12) if all robots are discs.
-        obstacles: (B, 10), see `OBSTACLE_COLUMNS`.
+        obstacles: (B, 10), see `fleet_gym.dynamics.obstacle_grid.OBSTACLE_COLUMNS`.
         obstacle_margin: m, added to obstacles.
         candidates: (>= count, 2), see `find_candidates`.
         num_pairs: rows that are pairs of robots.

@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from fleet_gym._validation import finite_float, one_of
 from fleet_gym.dynamics.base import Moves
-from fleet_gym.dynamics.collisions import (
+from fleet_gym.dynamics.kinematic_kernel import (
+    ACKERMANN,
+    COLLIDES,
+    DIFFERENTIAL,
+    OMNIDIRECTIONAL,
+    PARAMETERS,
+    STATIC,
+    step_worlds,
+)
+from fleet_gym.dynamics.obstacle_grid import (
     BOUND,
     BOX,
     COS,
@@ -26,17 +35,9 @@ from fleet_gym.dynamics.collisions import (
     LOW,
     OBSTACLE_COLUMNS,
     SIN,
+    Obstacles,
     X,
     Y,
-)
-from fleet_gym.dynamics.kinematic_kernel import (
-    ACKERMANN,
-    COLLIDES,
-    DIFFERENTIAL,
-    OMNIDIRECTIONAL,
-    PARAMETERS,
-    STATIC,
-    step_worlds,
 )
 from fleet_gym.dynamics.route_kernel import MOVE_COLUMNS
 from fleet_gym.world.robots import box_of
@@ -108,8 +109,7 @@ class KinematicDynamics:
         self._twist = np.zeros((num_envs, scene.num_robots, 3))
         self._colliding = np.flatnonzero([body.collides for body in scene.bodies])
         self._outline = _outline_table([scene.bodies[b] for b in self._colliding])
-        self._obstacles = np.zeros((num_envs, *self._outline.shape))
-        self._obstacle_active = np.zeros(self._obstacles.shape[:2], dtype=np.bool_)
+        self._obstacles = Obstacles.allocate(num_envs, len(self._outline))
         # Whom each robot touched in the last step: `_partner_count` entries of `_partners` from `_partner_start` on.
         self._partners = np.zeros(1, dtype=np.int64)
         self._partner_start = np.zeros((num_envs, scene.num_robots), dtype=np.int64)
@@ -138,7 +138,6 @@ class KinematicDynamics:
             state.angular_velocity,
             state.active,
             self._obstacles,
-            self._obstacle_active,
             self._respond,
             self._margin,
             moves.moves,
@@ -236,8 +235,9 @@ class KinematicDynamics:
         rows[..., [X, Y]] = self.state.body_position[rows_of][..., :2]
         rows[..., COS], rows[..., SIN] = w * w - z * z, 2 * w * z
         rows[..., [LOW, HIGH]] += self.state.body_position[rows_of][..., 2:]
-        self._obstacles[worlds] = rows
-        self._obstacle_active[worlds] = self.state.body_active[rows_of]
+        self._obstacles.rows[worlds] = rows
+        self._obstacles.active[worlds] = self.state.body_active[rows_of]
+        self._obstacles = self._obstacles.indexed(worlds)
 
 
 def command_limits(scene: Scene) -> NDArray[np.float64]:

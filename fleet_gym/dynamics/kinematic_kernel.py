@@ -22,6 +22,7 @@ from fleet_gym.dynamics.footprints import (
     WIDTH,
     YAW,
 )
+from fleet_gym.dynamics.obstacle_grid import Obstacles
 from fleet_gym.dynamics.route_kernel import DX, DY, RATE, SAGITTA, TURN, VX, VY
 
 STATIC, DIFFERENTIAL, OMNIDIRECTIONAL, ACKERMANN = range(4)
@@ -106,8 +107,7 @@ def step_worlds(
     linear_velocity: NDArray[np.float64],
     angular_velocity: NDArray[np.float64],
     active: NDArray[np.bool_],
-    obstacles: NDArray[np.float64],
-    obstacle_active: NDArray[np.bool_],
+    obstacles: Obstacles,
     respond: bool,
     contact_margin: float,
     moves: NDArray[np.float64],
@@ -132,8 +132,7 @@ def step_worlds(
         linear_velocity: (E, R, 3).
         angular_velocity: (E, R, 3).
         active: (E, R); read only.
-        obstacles: (E, B, 10).
-        obstacle_active: (E, B).
+        obstacles: of the worlds.
         respond: whether contact ends motion.
         contact_margin: m, gaps up to this are contact.
         moves: (E, R, 8) or shorter where nobody follows, see `fleet_gym.dynamics.route_kernel.MOVE_COLUMNS`.
@@ -209,7 +208,18 @@ def step_worlds(
         if has_boxes:
             _place_movers(parameters, plane, orientation[e], displacement, turns, contact_margin / 2, movers)
         candidates, num_pairs, count = find_candidates(
-            plane, reach, low, high, collides, obstacles[e], obstacle_active[e], contact_margin / 2, candidates
+            plane,
+            reach,
+            low,
+            high,
+            collides,
+            obstacles.rows[e],
+            obstacles.active[e],
+            obstacles.header[e],
+            obstacles.start[e],
+            obstacles.entries[e],
+            contact_margin / 2,
+            candidates,
         )
         if touching.shape[0] < count:
             touching = np.zeros(candidates.shape[0], dtype=np.bool_)
@@ -219,7 +229,7 @@ def step_worlds(
             sagitta,
             radius,
             movers,
-            obstacles[e],
+            obstacles.rows[e],
             contact_margin / 2,
             candidates,
             num_pairs,

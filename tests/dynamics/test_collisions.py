@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fleet_gym.dynamics.collisions import NO_CONTACT, box_entry, disc_entry, find_candidates, sweep_world
+from fleet_gym.dynamics.obstacle_grid import BOUND, BOX, COS, CYLINDER, HALF_X, HALF_Y, HIGH, KIND, SIN, Obstacles, X, Y
 
 TIMES = np.linspace(0, 1, 10_001)
 STEP = TIMES[1]
@@ -59,19 +60,21 @@ def test_box_entry_is_the_first_time_of_contact():
     assert met > 100
 
 
+def one_world(obstacles, world):
+    return [array[world] for array in obstacles]
+
+
 def sweep(position, displacement, *, respond=True):
     n = len(position)
     position, displacement = np.array(position, float), np.array(displacement, float)
     reach = 0.5 + np.linalg.norm(displacement, axis=1) + 1e-3
-    nothing = np.zeros((0, 10))
     candidates, num_pairs, count = find_candidates(
         position,
         reach,
         np.zeros(n),
         np.ones(n),
         np.ones(n, bool),
-        nothing,
-        np.zeros(0, bool),
+        *one_world(Obstacles.allocate(1, 0), 0),
         0.0,
         np.zeros((1, 2), dtype=np.int64),
     )
@@ -84,7 +87,7 @@ def sweep(position, displacement, *, respond=True):
         margin,
         radius,
         discs_only,
-        nothing,
+        np.zeros((0, 10)),
         0.0,
         candidates,
         num_pairs,
@@ -122,3 +125,59 @@ def test_no_order_of_robots_leaves_anybody_overlapping():
         for i in range(15):
             for j in range(i):
                 assert np.linalg.norm(moving[i] - moving[j], axis=1).min() >= 1 - 1e-9
+
+
+def obstacle_distance(point, obstacle):
+    away = (point[0] - obstacle[X] + 1j * (point[1] - obstacle[Y])) * (obstacle[COS] - 1j * obstacle[SIN])
+    if obstacle[KIND] == CYLINDER:
+        return abs(away) - obstacle[HALF_X]
+    return np.hypot(max(abs(away.real) - obstacle[HALF_X], 0), max(abs(away.imag) - obstacle[HALF_Y], 0))
+
+
+@pytest.mark.parametrize("count", [32, 400])
+def test_cells_hide_no_obstacle(count):
+    rng = np.random.default_rng(count)
+    table = Obstacles.allocate(3, count)
+    angle = rng.uniform(-np.pi, np.pi, (3, count))
+    half = rng.uniform(0.05, 0.5, (3, count, 2))
+    half[:, :6, 0] = 15.0  # walls across the whole map
+    kind = rng.integers(0, 2, (3, count))
+    kind[:, :6] = BOX
+    half[kind == CYLINDER, 1] = half[kind == CYLINDER, 0]
+    table.rows[..., KIND] = kind
+    table.rows[..., [X, Y]] = rng.uniform(-10, 10, (3, count, 2))
+    table.rows[..., COS], table.rows[..., SIN] = np.cos(angle), np.sin(angle)
+    table.rows[..., [HALF_X, HALF_Y]] = half
+    table.rows[..., BOUND] = np.where(kind == BOX, np.hypot(half[..., 0], half[..., 1]), half[..., 0])
+    table.rows[..., HIGH] = 1.0
+    table.active[:] = rng.random((3, count)) < 0.9
+    table = table.indexed(np.array([2, 0]))
+    found = 0
+    for world in (0, 2):
+        plain = table._replace(header=np.zeros((3, 5)))
+        position, reach = rng.uniform(-14, 14, (100, 2)), rng.uniform(0.05, 2.0, 100)
+        pairs = []
+        for obstacles in (table, plain):
+            candidates, num_pairs, total = find_candidates(
+                position,
+                reach,
+                np.zeros(100),
+                np.ones(100),
+                np.ones(100, bool),
+                *one_world(obstacles, world),
+                0.01,
+                np.zeros((1, 2), dtype=np.int64),
+            )
+            pairs.append({tuple(pair) for pair in candidates[num_pairs:total].tolist()})
+            assert len(pairs[-1]) == total - num_pairs
+        # Without cells only the circle around an obstacle is looked at.
+        near = {
+            (i, b) for i, b in pairs[1] if obstacle_distance(position[i], table.rows[world, b - 100]) <= reach[i] + 0.01
+        }
+        assert pairs[0] == near
+        found += len(near)
+    assert found > 100
+    # What a robot looks at is what is near it.
+    cells = table.header[0, 3] * table.header[0, 4]
+    assert count / 4 <= cells <= count
+    assert table.start[0, int(cells)] <= 8 * count
