@@ -9,6 +9,7 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,15 +151,15 @@ def mesh_distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
     if not len(a) or not len(b):
         return float("inf")
-    there = farthest_distance(_samples(a, len(b)), np.ascontiguousarray(b))
-    return float(max(there, farthest_distance(_samples(b, len(a)), np.ascontiguousarray(a))))
+    kernel: Any = farthest_distance
+    return float(max(kernel(_samples(p, len(q)), np.ascontiguousarray(q).reshape(-1)) for p, q in ((a, b), (b, a))))
 
 
 def _samples(corners: NDArray[np.float64], other_triangles: int) -> NDArray[np.float64]:
-    """Corners and centres spread over a mesh, fewer where each is compared with very many triangles."""
+    """Corners and centres spread over a mesh (flat), fewer where each is compared with very many triangles."""
     points = np.concatenate([corners.reshape(-1, 3), corners.mean(axis=1)])
     count = min(max(_COMPARISONS // other_triangles, 50), 300)
-    return np.ascontiguousarray(points[:: max(1, len(points) // count)])
+    return np.ascontiguousarray(points[:: max(1, len(points) // count)]).reshape(-1)
 
 
 def smooth_normals(positions: NDArray[np.floating], triangles: NDArray[np.integer]) -> NDArray[np.float64]:

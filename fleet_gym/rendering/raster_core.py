@@ -329,8 +329,10 @@ class _Scratch:
             np.empty(2 * most + 1, dtype=np.int32),
             np.empty(2 * (2 * int(triangles.sum()) + 1), dtype=np.int32),
             np.empty(12 * shapes),
-            np.empty(6 * shapes),
-            np.full(9 + 9 + 12 + 6, np.nan),
+            np.empty(8 * shapes),
+            np.empty(9),
+            np.empty(9),
+            np.full(6, np.nan),
             np.empty(3 * 256 + 3, dtype=np.uint8),
         )
         self._pixels = (np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int32))

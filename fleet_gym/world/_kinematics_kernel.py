@@ -1,86 +1,95 @@
 """The compiled loop of `fleet_gym.world.forward_kinematics` (apart, so that importing that module stays cheap)."""
+# Compiled functions carry no annotations: numba derives the types, and mypy has nothing to check in them.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fleet_gym._numba import compiled_inner, compiled_like_numpy
+from fleet_gym._numba_intrinsics import along, det2, dot3, number, store, whole
 
 
 @compiled_inner
-def _root(position: NDArray[np.float64], q: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-    x, y, z, w = q[0], q[1], q[2], q[3]
-    out[0, 0] = 1.0 - 2.0 * (y * y + z * z)
-    out[0, 1] = 2.0 * (x * y - z * w)
-    out[0, 2] = 2.0 * (x * z + y * w)
-    out[1, 0] = 2.0 * (x * y + z * w)
-    out[1, 1] = 1.0 - 2.0 * (x * x + z * z)
-    out[1, 2] = 2.0 * (y * z - x * w)
-    out[2, 0] = 2.0 * (x * z - y * w)
-    out[2, 1] = 2.0 * (y * z + x * w)
-    out[2, 2] = 1.0 - 2.0 * (x * x + y * y)
+def _root(position, orientation, row, out, frame):
+    """Writes the frame of a root link."""
+    x, y, z = number(orientation, row, 4, 0), number(orientation, row, 4, 1), number(orientation, row, 4, 2)
+    w = number(orientation, row, 4, 3)
+    store(out, frame, 12, 0, 1.0 - 2.0 * along(y * y, z, z))
+    store(out, frame, 12, 1, 2.0 * det2(x, z, w, y))
+    store(out, frame, 12, 2, 2.0 * along(x * z, y, w))
+    store(out, frame, 12, 4, 2.0 * along(x * y, z, w))
+    store(out, frame, 12, 5, 1.0 - 2.0 * along(x * x, z, z))
+    store(out, frame, 12, 6, 2.0 * det2(y, x, w, z))
+    store(out, frame, 12, 8, 2.0 * det2(x, y, w, z))
+    store(out, frame, 12, 9, 2.0 * along(y * z, x, w))
+    store(out, frame, 12, 10, 1.0 - 2.0 * along(x * x, y, y))
     for i in range(3):
-        out[i, 3] = position[i]
+        store(out, frame, 12, 4 * i + 3, number(position, row, 3, i))
 
 
 @compiled_inner
-def _compose(left: NDArray[np.float64], right: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-    for i in range(3):
-        for j in range(4):
-            value = left[i, 0] * right[0, j] + left[i, 1] * right[1, j] + left[i, 2] * right[2, j]
-            out[i, j] = value + left[i, 3] if j == 3 else value
-
-
-@compiled_inner
-def _rotate(axis: NDArray[np.float64], angle: float, frame: NDArray[np.float64]) -> None:
-    """Turns a frame's axes by `angle` about `axis`, given in the frame (Rodrigues' formula), in place."""
+def _rotate(axes, k, angle, out, frame):
+    """Turns a frame's axes by `angle` about axis k, given in the frame (Rodrigues' formula), in place."""
     c, s = math.cos(angle), math.sin(angle)
-    x, y, z = axis[0], axis[1], axis[2]
+    x, y, z = number(axes, k, 3, 0), number(axes, k, 3, 1), number(axes, k, 3, 2)
     t = 1.0 - c
-    r00, r01, r02 = c + x * x * t, x * y * t - z * s, x * z * t + y * s
-    r10, r11, r12 = y * x * t + z * s, c + y * y * t, y * z * t - x * s
-    r20, r21, r22 = z * x * t - y * s, z * y * t + x * s, c + z * z * t
+    xy, xz, yz = x * y, x * z, y * z
+    r00, r01, r02 = along(c, x * x, t), det2(xy, z, s, t), along(y * s, xz, t)
+    r10, r11, r12 = along(z * s, xy, t), along(c, y * y, t), det2(yz, x, s, t)
+    r20, r21, r22 = det2(xz, y, s, t), along(x * s, yz, t), along(c, z * z, t)
     for i in range(3):
-        a, b, d = frame[i, 0], frame[i, 1], frame[i, 2]
-        frame[i, 0] = a * r00 + b * r10 + d * r20
-        frame[i, 1] = a * r01 + b * r11 + d * r21
-        frame[i, 2] = a * r02 + b * r12 + d * r22
+        row = 3 * frame + i
+        a, b, d = number(out, row, 4, 0), number(out, row, 4, 1), number(out, row, 4, 2)
+        store(out, row, 4, 0, dot3(a, b, d, r00, r10, r20))
+        store(out, row, 4, 1, dot3(a, b, d, r01, r11, r21))
+        store(out, row, 4, 2, dot3(a, b, d, r02, r12, r22))
 
 
 @compiled_like_numpy
 def link_transforms(
-    worlds: NDArray[np.int64],
-    position: NDArray[np.float64],
-    orientation: NDArray[np.float64],
-    joint_position: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    parents: NDArray[np.int64],
-    origins: NDArray[np.float64],
-    axes: NDArray[np.float64],
-    kinds: NDArray[np.int64],
-    coordinates: NDArray[np.int64],
-    out: NDArray[np.float64],
-) -> None:
-    """Fills `out` (n, F, 3, 4) with link-to-world transforms; the other arguments are `FleetKinematics`'s tables."""
+    worlds, position, orientation, joint_position, offsets, parents, origins, axes, kinds, coordinates, num_joints, out
+):
+    """Fills `out` (n, F, 3, 4) with link-to-world transforms.
+
+    The other arguments are the state's arrays and `FleetKinematics`'s tables; all but `worlds` and `offsets` are flat.
+    """
+    robots, frames = len(offsets) - 1, whole(offsets, 0, 0, len(offsets) - 1)
     for n in range(len(worlds)):
-        world = worlds[n]
-        for robot in range(len(offsets) - 1):
-            first = offsets[robot]
-            for k in range(first, offsets[robot + 1]):
-                frame = out[n, k]
-                if parents[k] < 0:
-                    _root(position[world, robot], orientation[world, robot], frame)
+        for robot in range(robots):
+            row = whole(worlds, 0, 0, n) * robots + robot
+            first = whole(offsets, 0, 0, robot)
+            for k in range(first, whole(offsets, 0, 1, robot + 1)):
+                frame = n * frames + k
+                parent = whole(parents, 0, 0, k)
+                if parent < 0:
+                    _root(position, orientation, row, out, frame)
                     continue
-                _compose(out[n, first + parents[k]], origins[k], frame)
-                if coordinates[k] < 0:
+                above = 3 * (n * frames + first + parent)
+                for i in range(3):
+                    a, b, d = (
+                        number(out, above, 4, 4 * i),
+                        number(out, above, 4, 4 * i + 1),
+                        number(out, above, 4, 4 * i + 2),
+                    )
+                    for j in range(4):
+                        x, y, z = (
+                            number(origins, k, 12, j),
+                            number(origins, k, 12, j + 4),
+                            number(origins, k, 12, j + 8),
+                        )
+                        store(out, frame, 12, 4 * i + j, dot3(a, b, d, x, y, z))
+                    moved = number(out, frame, 12, 4 * i + 3) + number(out, above, 4, 4 * i + 3)
+                    store(out, frame, 12, 4 * i + 3, moved)
+                coordinate = whole(coordinates, 0, 0, k)
+                if coordinate < 0:
                     continue
-                q = joint_position[world, robot, coordinates[k]]
-                axis = axes[k]
-                if kinds[k] == 1:
-                    _rotate(axis, q, frame)
-                else:
-                    for i in range(3):
-                        frame[i, 3] += q * (frame[i, 0] * axis[0] + frame[i, 1] * axis[1] + frame[i, 2] * axis[2])
+                q = number(joint_position, row, num_joints, coordinate)
+                if whole(kinds, 0, 0, k) == 1:
+                    _rotate(axes, k, q, out, frame)
+                    continue
+                x, y, z = number(axes, k, 3, 0), number(axes, k, 3, 1), number(axes, k, 3, 2)
+                for i in range(3):
+                    r = 3 * frame + i
+                    slid = dot3(number(out, r, 4, 0), number(out, r, 4, 1), number(out, r, 4, 2), x, y, z)
+                    store(out, r, 4, 3, along(number(out, r, 4, 3), q, slid))

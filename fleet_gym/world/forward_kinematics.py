@@ -228,8 +228,8 @@ class FleetKinematics:
         self.trees = tuple(load_tree(robot.urdf) for robot in robots)
         self.offsets = np.concatenate([[0], np.cumsum([tree.num_links for tree in self.trees])]).astype(np.int64)
         self._parents = _joined([t.parents for t in self.trees], (0,), np.int64)
-        self._origins = _joined([t.origins for t in self.trees], (0, 3, 4), np.float64)
-        self._axes = _joined([t.axes for t in self.trees], (0, 3), np.float64)
+        self._origins = _joined([t.origins.ravel() for t in self.trees], (0,), np.float64)
+        self._axes = _joined([t.axes.ravel() for t in self.trees], (0,), np.float64)
         self._kinds = _joined([t.kinds for t in self.trees], (0,), np.int64)
         self._coordinates = _joined([t.coordinates for t in self.trees], (0,), np.int64)
 
@@ -261,18 +261,20 @@ class FleetKinematics:
         from fleet_gym.world._kinematics_kernel import link_transforms
 
         out = np.empty((len(worlds), self.num_frames, 3, 4))
-        link_transforms(
+        kernel: Any = link_transforms
+        kernel(
             np.asarray(worlds, dtype=np.int64),
-            state.position,
-            state.orientation,
-            state.joint_position,
+            state.position.reshape(-1),
+            state.orientation.reshape(-1),
+            state.joint_position.reshape(-1),
             self.offsets,
             self._parents,
             self._origins,
             self._axes,
             self._kinds,
             self._coordinates,
-            out,
+            state.joint_position.shape[2],
+            out.reshape(-1),
         )
         return Frames(out, self)
 

@@ -1,0 +1,177 @@
+"""Small operations for compiled loops that numba types and lowers in a fraction of the time of NumPy's.
+
+Compiling a loop costs about 1 ms per operator, 3 ms per array element with a cast and 7 ms per conditional expression;
+each of these costs less than 1 ms. Element access checks nothing and knows no negative indices.
+
+numba's cache looks at the file of the compiled function only: who changes what an operation does has to touch the files
+that use it.
+"""
+# numba passes these functions types and values of its own, which have no annotations.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+from numba.extending import intrinsic
+
+_F64, _I64 = types.float64, types.int64
+
+
+def _operation(function: Callable[..., Any]) -> Any:
+    # Typed as Any: callers do not pass the first argument.
+    return intrinsic(function)
+
+
+def _pointer(context, builder, array_type, values) -> Any:
+    array, row, width, column = values
+    model = context.data_model_manager[array_type]
+    data = builder.extract_value(array, model.get_field_position("data"))
+    return builder.gep(builder.gep(data, [builder.mul(row, width)]), [column])
+
+
+def _loaded(array, result):
+    def generate(context, builder, _signature, values):
+        value = builder.load(_pointer(context, builder, array, values))
+        return context.cast(builder, value, array.dtype, result)
+
+    return result(array, _I64, _I64, _I64), generate
+
+
+@_operation
+def load(_typing, array, row, width, column):
+    """``array[row * width + column]`` of a flat array, in the array's own type."""
+    return _loaded(array, array.dtype)
+
+
+@_operation
+def number(_typing, array, row, width, column):
+    """``float64(array[row * width + column])`` of a flat array."""
+    return _loaded(array, _F64)
+
+
+@_operation
+def whole(_typing, array, row, width, column):
+    """``int64(array[row * width + column])`` of a flat array of integers."""
+    return _loaded(array, _I64)
+
+
+@_operation
+def store(_typing, array, row, width, column, value):
+    """``array[row * width + column] = value`` in a flat array, cast to its type."""
+    value_type = types.unliteral(value)
+
+    def generate(context, builder, _signature, values):
+        cast = context.cast(builder, values[4], value_type, array.dtype)
+        builder.store(cast, _pointer(context, builder, array, values[:4]))
+        return context.get_dummy_value()
+
+    return types.none(array, _I64, _I64, _I64, value_type), generate
+
+
+@_operation
+def select(_typing, condition, chosen, otherwise):
+    """``chosen if condition else otherwise``, both computed; the type is that of `chosen`."""
+    result = types.unliteral(chosen)
+
+    def generate(_context, builder, _signature, values):
+        return builder.select(*values)
+
+    return result(types.boolean, result, result), generate
+
+
+@_operation
+def minimum(_typing, first, second):
+    """Smaller of two float64; `first` when they do not compare."""
+
+    def generate(_context, builder, _signature, values):
+        return builder.select(builder.fcmp_ordered("<", values[1], values[0]), values[1], values[0])
+
+    return _F64(_F64, _F64), generate
+
+
+@_operation
+def maximum(_typing, first, second):
+    """Larger of two float64; `first` when they do not compare."""
+
+    def generate(_context, builder, _signature, values):
+        return builder.select(builder.fcmp_ordered(">", values[1], values[0]), values[1], values[0])
+
+    return _F64(_F64, _F64), generate
+
+
+@_operation
+def floor(_typing, value):
+    """Largest whole float64 that is not above the value."""
+
+    def generate(_context, builder, _signature, values):
+        return builder.call(builder.module.declare_intrinsic("llvm.floor", [ir.DoubleType()]), values)
+
+    return _F64(_F64), generate
+
+
+@_operation
+def ceil(_typing, value):
+    """Smallest whole float64 that is not below the value."""
+
+    def generate(_context, builder, _signature, values):
+        return builder.call(builder.module.declare_intrinsic("llvm.ceil", [ir.DoubleType()]), values)
+
+    return _F64(_F64), generate
+
+
+@_operation
+def dot3(_typing, ax, ay, az, bx, by, bz):
+    """``ax * bx + ay * by + az * bz``, summed from the left."""
+
+    def generate(_context, builder, _signature, values):
+        ax, ay, az, bx, by, bz = values
+        return builder.fadd(builder.fadd(builder.fmul(ax, bx), builder.fmul(ay, by)), builder.fmul(az, bz))
+
+    return _F64(_F64, _F64, _F64, _F64, _F64, _F64), generate
+
+
+@_operation
+def det2(_typing, a, b, c, d):
+    """``a * d - b * c``."""
+
+    def generate(_context, builder, _signature, values):
+        a, b, c, d = values
+        return builder.fsub(builder.fmul(a, d), builder.fmul(b, c))
+
+    return _F64(_F64, _F64, _F64, _F64), generate
+
+
+@_operation
+def along(_typing, start, steps, slope):
+    """``start + steps * slope``."""
+
+    def generate(_context, builder, _signature, values):
+        return builder.fadd(values[0], builder.fmul(values[1], values[2]))
+
+    return _F64(_F64, _F64, _F64), generate
+
+
+@_operation
+def byte_of(_typing, value, index):
+    """Byte `index` of an int64, counted from the lowest."""
+
+    def generate(_context, builder, _signature, values):
+        shift = builder.mul(values[1], values[1].type(8))
+        return builder.and_(builder.lshr(values[0], shift), values[0].type(255))
+
+    return _I64(_I64, _I64), generate
+
+
+@_operation
+def part_of(_typing, fixed, count):
+    """``floor(f * count)`` as int64, where the lower 32 bits of `fixed` are the binary digits of f < 1."""
+
+    def generate(_context, builder, _signature, values):
+        fraction = builder.and_(values[0], values[0].type(0xFFFFFFFF))
+        return builder.lshr(builder.mul(fraction, values[1]), values[0].type(32))
+
+    return _I64(_I64, _I64), generate
