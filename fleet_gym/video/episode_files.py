@@ -12,6 +12,7 @@ that did not end by itself, ``-run`` (from 2 on) keeps files of the same name ap
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import os
 import re
@@ -32,6 +33,12 @@ _NAME = re.compile(
 _LOOKS_LIKE_ENV = re.compile(r"(^|-)env(?=\d)")
 # What file systems without hard links answer to link(2).
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+@functools.lru_cache(maxsize=256)
+def _quoted(camera: str) -> str:
+    # An "env3" inside a camera name would be taken for the environment's index when the name is read back.
+    return _LOOKS_LIKE_ENV.sub(r"\1%65nv", quote(camera, safe=""))
 
 
 @dataclass(frozen=True)
@@ -59,10 +66,8 @@ class EpisodeVideoName:
     @property
     def filename(self) -> str:
         """The file name, see the module's text."""
-        # An "env3" inside a camera name would be taken for the environment's index when the name is read back.
-        camera = _LOOKS_LIKE_ENV.sub(r"\1%65nv", quote(self.camera, safe=""))
         return (
-            f"{self.prefix}-env{self.env}-{camera}-episode-{self.episode}"
+            f"{self.prefix}-env{self.env}-{_quoted(self.camera)}-episode-{self.episode}"
             + (f"-from{self.start_step}" if self.start_step else "")
             + ("-partial" if self.partial else "")
             + (f"-run{self.run}" if self.run > 1 else "")

@@ -15,6 +15,9 @@ SUCCESS_KEYS = ("success", "is_success")
 def _value(values: Any, env: int) -> Any:
     if isinstance(values, Mapping):
         return env_info(values, env)
+    if hasattr(values, "shape") and (array := to_numpy(values)).ndim == 1:
+        # A scalar's own `item` looks the array's up by a new string each time, and CPython caches up to 4,096 of them.
+        return array.item(env)
     value = to_numpy(values)[env] if hasattr(values, "shape") else values[env]
     return value.item() if isinstance(value, np.generic) else value
 
