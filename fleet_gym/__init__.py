@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleet_gym.world.cameras import Camera
     from fleet_gym.world.robots import RobotModel
     from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
+    from fleet_gym.wrappers.flatten_robots import FlattenRobots
     from fleet_gym.wrappers.memory_profiling import MemoryProfilingWrapper
     from fleet_gym.wrappers.time_profiling import TimeProfilingWrapper
 
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "Camera": "fleet_gym.world.cameras",
     "CameraObsVideoRecorder": "fleet_gym.wrappers.camera_obs_video_recorder",
+    "FlattenRobots": "fleet_gym.wrappers.flatten_robots",
     "FleetEnv": "fleet_gym.single_env",
     "FleetVectorEnv": "fleet_gym.vector_env",
     "MemoryProfilingWrapper": "fleet_gym.wrappers.memory_profiling",
@@ -36,6 +38,7 @@ _MODULES = {
 __all__ = [
     "Camera",
     "CameraObsVideoRecorder",
+    "FlattenRobots",
     "FleetEnv",
     "FleetVectorEnv",
     "MemoryProfilingWrapper",

@@ -49,7 +49,16 @@ class RLlibVectorEnv(VectorView):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Starts new episodes; see `gymnasium.vector.VectorEnv.reset`."""
+        """Starts new episodes; see `gymnasium.vector.VectorEnv.reset`.
+
+        Args:
+            seed: a list has the environments' own. An int is that of an EnvRunner, from which theirs are drawn: RLlib
+                seeds its runners s + 1, s + 2 and so on, and counting up from there each would play its neighbour's
+                episodes.
+            options: of the environment.
+        """
+        if seed is not None and np.ndim(seed) == 0:
+            seed = np.random.SeedSequence(int(seed)).generate_state(self.num_envs).tolist()
         observation, infos = self.env.reset(seed=seed, options=options)
         return self._rows(observation), infos
 

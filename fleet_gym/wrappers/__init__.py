@@ -1,1 +1,1 @@
-"""Wrappers for any Gymnasium vector environment: the camera recorder and the profilers."""
+"""Wrappers for any Gymnasium vector environment: the camera recorder, the profilers, and robots as environments."""

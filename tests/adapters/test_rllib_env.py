@@ -16,8 +16,8 @@ FLEET = {"num_robots": 2, "robot": "diffbot", "max_episode_steps": 3}
 def test_numbers_are_rows_and_a_single_part_is_bare():
     env = rllib_env({**FLEET, "num_envs": 4})
     oracle = FleetVectorEnv(4, **FLEET)
-    observation, _ = env.reset(seed=2)
-    expected, _ = oracle.reset(seed=2)
+    observation, _ = env.reset(seed=[5, 4, 3, 2])
+    expected, _ = oracle.reset(seed=[5, 4, 3, 2])
     np.testing.assert_array_equal(observation, expected["state"].reshape(4, -1))
     assert observation in env.observation_space
     assert env.unwrapped is env
@@ -30,6 +30,14 @@ def test_numbers_are_rows_and_a_single_part_is_bare():
         np.testing.assert_array_equal(rewards, expected_rewards)
     env.close()
     oracle.close()
+
+
+def test_runners_with_neighbouring_seeds_play_different_episodes():
+    env = rllib_env({**FLEET, "num_envs": 4})
+    first, second, again = (env.reset(seed=seed)[1]["episode_seed"].tolist() for seed in (1, 2, 1))
+    assert len({*first, *second}) == 8
+    assert first == again
+    env.close()
 
 
 def test_parts_can_be_chosen():
