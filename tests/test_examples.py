@@ -22,13 +22,19 @@ def test_the_training_loop_learns() -> None:
     assert train(generations=10, num_envs=30, steps=100, seed=0) >= 0.8
 
 
-def test_the_evaluation_plays_and_records_its_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    successes = load("evaluate_policy.py")["evaluate"](2, 2, str(tmp_path), seed=0, max_episode_steps=20)
-    assert len(successes) == 4
+def test_the_evaluation_plays_and_records_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--num-envs", "2", "--episodes", "4", "--max-episode-steps", "20", "--folder", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["evaluate_policy.py", *arguments])
+    runpy.run_path(str(ROOT / "examples" / "evaluate_policy.py"), run_name="__main__")
     assert sorted(path.name for path in tmp_path.glob("*.mp4")) == [
         f"robot-cam-env{world}-overhead-episode-{episode}.mp4" for world in range(2) for episode in range(2)
     ]
-    assert len(capsys.readouterr().out.splitlines()) == 4
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines[:4]] == [f"world {k % 2}, seed {k}" for k in range(4)]
+    assert lines[4].startswith("success ")
+    assert (tmp_path / "report.html").exists()
 
 
 def test_the_stepping_benchmark_writes_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,8 +82,9 @@ def _lead(result: EvaluationResult) -> str:
     seeds, worlds = result.seeds, len(result.worlds)
     return (
         f"{len(seeds)} episode{'s' if len(seeds) > 1 else ''} with seeds {seeds[0]} to {seeds[-1]}, played in {worlds} "
-        f"world{'s' if worlds > 1 else ''}, each its fixed share. Intervals are at {100 * result.confidence:g} %: of "
-        "evaluations like this, so many hold the true value."
+        f"world{'s' if worlds > 1 else ''}, each its fixed share. "
+        f"Intervals are at {100 * result.confidence:g}\N{NO-BREAK SPACE}%: of evaluations like this, so many hold the "
+        "true value."
     )
 
 
