@@ -19,7 +19,7 @@ from fleet_gym.rendering.meshes import Mesh, face_normals, load_mesh, mesh_from_
 logger = logging.getLogger("fleet_gym.rendering")
 
 #: Part of every cache key: change it whenever what is built from a file changes.
-_FORMAT = b"fleet_gym lod 4"
+_FORMAT = b"fleet_gym lod 5"
 _SMALLEST = 12  # triangles: simplifying further saves nothing beside the cost of the shape itself
 _STEP = 0.75  # a level is kept when it has at most this part of the triangles of the level before
 _GRIDS = (192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4)  # cells along the diagonal of the bounding box
@@ -187,7 +187,8 @@ def _load(path: str) -> tuple[tuple[Mesh, float], ...] | None:
     try:
         with np.load(path, allow_pickle=False) as data:
             errors = data["errors"]
-            meshes = [Mesh(*(data[f"{name}{level}"] for name in _FIELDS)) for level in range(len(errors))]
+            fields = [np.split(data[name], data[f"{name}_ends"][:-1]) for name in _FIELDS]
+            meshes = [Mesh(*parts) for parts in zip(*fields, strict=True)]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
@@ -197,7 +198,13 @@ def _load(path: str) -> tuple[tuple[Mesh, float], ...] | None:
 
 
 def _save(path: str, chain: tuple[tuple[Mesh, float], ...]) -> None:
-    arrays = {f"{name}{level}": getattr(mesh, name) for level, (mesh, _) in enumerate(chain) for name in _FIELDS}
+    arrays: dict[
+        str, NDArray[Any]
+    ] = {}  # the levels of a field in one: opening an entry of the file costs more than reading it
+    for name in _FIELDS:
+        levels = [getattr(mesh, name) for mesh, _ in chain]
+        arrays[name] = np.concatenate(levels)
+        arrays[f"{name}_ends"] = np.cumsum([len(level) for level in levels])
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         # Written beside and renamed: another process never sees half a file.
