@@ -13,7 +13,7 @@ from fleet_gym._validation import one_of
 from fleet_gym.dynamics.base import Dynamics, Moves
 from fleet_gym.profiling.phases import phase
 from fleet_gym.rendering.base import Renderer
-from fleet_gym.rendering.select import RENDERERS, make_renderer
+from fleet_gym.rendering.select import RENDERERS, make_renderer, parse_renderer_options
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.scene import Scene
 from fleet_gym.world.state import FleetState, WorldSample
@@ -62,6 +62,7 @@ class Engine:
         dynamics: ``"kinematic"`` or ``"physics"``.
         collision_response: ``"stop"`` or ``"report"``, see the dynamics.
         renderer: see `fleet_gym.rendering.select`.
+        renderer_options: of the rasterizer, see `fleet_gym.rendering.select.RendererOptions`.
         contact_margin: m, see `KinematicDynamics`.
         ignored_robots: slots that touch nobody, see `KinematicDynamics`.
 
@@ -78,11 +79,13 @@ class Engine:
         dynamics: str = "kinematic",
         collision_response: str = "stop",
         renderer: str = "auto",
+        renderer_options: Mapping[str, Any] | None = None,
         contact_margin: float = 0.0,
         ignored_robots: Collection[int] = (),
     ) -> None:
         one_of("dynamics", dynamics, DYNAMICS)
         self._renderer_name = one_of("renderer", renderer, RENDERERS)
+        self._renderer_options = parse_renderer_options(renderer, renderer_options)
         self._scene = scene
         self._renderer: Renderer | None = None
         self._final_row = np.full(num_envs, -1, dtype=np.intp)
@@ -144,7 +147,7 @@ class Engine:
             return
         with phase("render"):
             if self._renderer is None:
-                self._renderer = make_renderer(self._renderer_name, self._scene)
+                self._renderer = make_renderer(self._renderer_name, self._scene, self._renderer_options)
             if not final or self._final_state is None:
                 self._renderer.render(self.state, request.worlds, request.cameras, request.out)
                 return

@@ -74,6 +74,7 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         cameras: `Camera` objects or their dicts; every world has them all.
         camera_obs: False leaves the images out of observations; `render_cameras` still draws them.
         renderer: ``"auto"``, ``"raster"``, ``"tiny"`` or ``"gl"``.
+        renderer_options: of the rasterizer: ``threads`` (1), ``supersample`` (1), ``shadows`` (False), ``lod`` (True).
         autoreset_mode: `AutoresetMode` or its value.
         max_episode_steps: truncates episodes; None never does.
         control_dt: s per step; in physics a whole number of 1/240 s.
@@ -102,6 +103,7 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         cameras: Sequence[Camera | Mapping[str, Any]] = (),
         camera_obs: bool = True,
         renderer: str = "auto",
+        renderer_options: Mapping[str, Any] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         max_episode_steps: int | None = 200,
         control_dt: float = 0.1,
@@ -135,6 +137,7 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
             dynamics=dynamics,
             collision_response=collision_response,
             renderer=renderer,
+            renderer_options=renderer_options,
         )
         # In DISABLED mode masked resets are the rule, and keeping images costs less than drawing them again.
         keep_all = self.autoreset_mode is AutoresetMode.DISABLED

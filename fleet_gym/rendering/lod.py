@@ -198,9 +198,8 @@ def _load(path: str) -> tuple[tuple[Mesh, float], ...] | None:
 
 
 def _save(path: str, chain: tuple[tuple[Mesh, float], ...]) -> None:
-    arrays: dict[
-        str, NDArray[Any]
-    ] = {}  # the levels of a field in one: opening an entry of the file costs more than reading it
+    # The levels of a field in one array: opening an entry of the file costs more than reading it.
+    arrays: dict[str, Any] = {}
     for name in _FIELDS:
         levels = [getattr(mesh, name) for mesh, _ in chain]
         arrays[name] = np.concatenate(levels)
