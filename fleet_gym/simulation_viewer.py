@@ -1,16 +1,33 @@
-"""PyBullet's window on a simulation."""
+"""PyBullet's window on a simulation, in a process of its own.
+
+Closing the window, or losing the display, ends the process that holds it without further ado (Xlib calls ``exit``):
+that must not be the user's.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import json
+import multiprocessing
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 
-from fleet_gym._pybullet import pybullet, pybullet_data_path, quiet_descriptors
+import numpy as np
+from numpy.typing import NDArray
+
 from fleet_gym.simulation_world import Obstacle
 from fleet_gym.world.scene import Scene
 from fleet_gym.world.state import FleetState
+
+_BOOTSTRAP = (
+    "import json, sys; setup = json.loads(sys.argv[1]); sys.path[:] = setup['path']; "
+    "from fleet_gym.simulation_window import serve; serve(setup['descriptor'])"
+)
+#: A window that was asked to close gets this long, s.
+_PATIENCE = 5.0
 
 
 class NoDisplayError(RuntimeError):
@@ -49,58 +66,92 @@ class Viewer:
 
     def __init__(self) -> None:
         require_display()
-        p = pybullet()
-        with quiet_descriptors():
-            self._client = p.connect(p.GUI)
-        if self._client < 0:
+        self._connection, theirs = multiprocessing.Pipe()
+        setup = {"path": [os.path.abspath(entry) for entry in sys.path], "descriptor": theirs.fileno()}
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOTSTRAP, json.dumps(setup)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # a Ctrl-C is for the run, which ends the window itself
+            )
+        except OSError:
+            self._connection.close()
+            raise
+        finally:
+            theirs.close()
+        self._is_open, self._is_waiting = True, True
+        self._settle()
+        if not self._is_open:
             raise NoDisplayError("gui: expected PyBullet to open its window, got a failure")
-        p.setAdditionalSearchPath(pybullet_data_path(), physicsClientId=self._client)
-        p.configureDebugVisualizer(p.COV_ENABLE_GUI, 0, physicsClientId=self._client)
-        self._robots: list[int] = []
 
     @property
     def is_open(self) -> bool:
         """False once somebody has closed the window."""
-        return bool(pybullet().isConnected(self._client))
+        if self._is_open and self._process.poll() is not None:
+            self._end()
+        return self._is_open
 
     def load(self, scene: Scene, obstacles: Sequence[Obstacle]) -> None:
         """Replaces what is shown."""
-        p, client = pybullet(), self._client
-        p.resetSimulation(physicsClientId=client)
-        with quiet_descriptors():
-            p.loadURDF("plane.urdf", physicsClientId=client)
-            self._robots = [p.loadURDF(robot.urdf, useFixedBase=True, physicsClientId=client) for robot in scene.robots]
-        for spec, obstacle in zip(scene.bodies, obstacles, strict=True):
-            size = spec.shape.size
-            visual = (
-                p.createVisualShape(
-                    p.GEOM_BOX, halfExtents=[s / 2 for s in size], rgbaColor=spec.color, physicsClientId=client
-                )
-                if spec.shape.kind == "box"
-                else p.createVisualShape(
-                    p.GEOM_CYLINDER, radius=size[0], length=size[2], rgbaColor=spec.color, physicsClientId=client
-                )
-            )
-            p.createMultiBody(
-                baseVisualShapeIndex=visual,
-                basePosition=[obstacle.x, obstacle.y, obstacle.z],
-                baseOrientation=p.getQuaternionFromEuler([0, 0, obstacle.yaw]),
-                physicsClientId=client,
-            )
-        self._offsets = [p.getDynamicsInfo(body, -1, physicsClientId=client)[3:5] for body in self._robots]
+        robots = [robot.urdf for robot in scene.robots]
+        bodies = [
+            (spec.shape.kind, spec.shape.size, spec.color, (obstacle.x, obstacle.y, obstacle.z), obstacle.yaw)
+            for spec, obstacle in zip(scene.bodies, obstacles, strict=True)
+        ]
+        self._tell("load", robots, bodies)
 
     def show(self, state: FleetState) -> None:
         """Moves the robots to where the state has them; does nothing once the window is closed."""
-        p, client = pybullet(), self._client
-        if not self.is_open:
-            return
-        rows = zip(self._robots, self._offsets, state.position[0].tolist(), state.orientation[0].tolist(), strict=True)
-        for body, (local, turned), position, orientation in rows:
-            # PyBullet places centres of mass, the state has root link origins.
-            mass, axes = p.multiplyTransforms(position, orientation, local, turned)
-            p.resetBasePositionAndOrientation(body, mass, axes, physicsClientId=client)
+        self._tell("show", state.position[0], state.orientation[0])
+
+    def poses(self) -> NDArray[np.float64]:
+        """Where the window has the robots: (R, 7) position (m) and orientation (xyzw) of their root links.
+
+        Raises:
+            RuntimeError: when the window is closed.
+        """
+        self._tell("poses")
+        poses = self._settle()
+        if poses is None:
+            raise RuntimeError("poses: the window is closed")
+        return np.asarray(poses)
 
     def close(self) -> None:
         """Closes the window; calling it again does nothing."""
-        if self.is_open:
-            pybullet().disconnect(self._client)
+        if self._is_open:
+            self._end()
+
+    def _tell(self, *message: object) -> None:
+        """Sends a message; at most one is on its way, so that the window does not fall behind."""
+        if self._is_waiting:
+            self._settle()
+        if not self.is_open:
+            return
+        try:
+            self._connection.send(message)
+            self._is_waiting = True
+        except OSError:
+            self._end()
+
+    def _settle(self) -> object:
+        """Waits for the answer to the last message; None where there is none any more."""
+        self._is_waiting = False
+        if not self._is_open:
+            return None
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):
+            self._end()
+            return None
+
+    def _end(self) -> None:
+        self._is_open = self._is_waiting = False
+        self._connection.close()  # which the window takes for a request to close
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -3,9 +3,11 @@
 
 missing=
 command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || missing="$missing chromium"
+command -v Xvfb >/dev/null 2>&1 || missing="$missing xvfb"
 has_library() { ldconfig -p 2>/dev/null | grep -q "$1"; }
 has_library libEGL.so.1 || missing="$missing libegl1"
 has_library libGL.so.1 || missing="$missing libgl1"
+has_library libX11.so.6 || missing="$missing libx11-6"
 has_library libEGL_mesa.so.0 || missing="$missing libegl-mesa0"
 [ -z "$missing" ] && exit 0
 
