@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from fleet_gym._gymnasium import AnyVectorWrapper
 from fleet_gym.evaluation.play import Episode, Plan, collisions_of
 from fleet_gym.evaluation.run_folder import MEMORY_LOG, TIME_LOG, RunFolder
 
@@ -42,7 +43,7 @@ class InstrumentSettings:
     profile: str
 
 
-class _KeptOpen(VectorWrapper[Any, Any, Any, Any, Any]):
+class _KeptOpen(AnyVectorWrapper):
     """Stays open when the wrappers around it are closed."""
 
     def close(self, **kwargs: Any) -> None:

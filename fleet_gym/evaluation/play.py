@@ -143,7 +143,8 @@ def play(
     steps, returns = np.zeros(plan.num_envs, dtype=np.int64), np.zeros(plan.num_envs)
     while True:
         if begin is not None and began.any():
-            begin(np.flatnonzero(began), [plan.seeds_at(running)[world] for world in np.flatnonzero(began)])
+            worlds, seeds = np.flatnonzero(began), plan.seeds_at(running)
+            begin(worlds, [seeds[world] for world in worlds])
         with acting():
             actions = policy(observation)
         observation, rewards, terminated, truncated, infos = env.step(actions)
