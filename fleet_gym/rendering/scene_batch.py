@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fleet_gym._pybullet import pybullet_data_path
 from fleet_gym.rendering.raster_core import PlacedShape, Target, WorldBatch, build_tables, unit_light
 from fleet_gym.rendering.shapes import VisualShape, as_rows, urdf_shapes
-from fleet_gym.rendering.views import CameraView, camera_views, check_finite, check_worlds
+from fleet_gym.rendering.views import CameraView, camera_views, check_finite, check_textures, check_worlds
 from fleet_gym.world.cameras import Camera, projection_matrix, quaternion_matrix
 from fleet_gym.world.forward_kinematics import FleetKinematics, Frames
 from fleet_gym.world.scene import GROUND_BODY, BodySpec, Scene
@@ -90,6 +90,7 @@ class SceneBatcher:
         """
         indices = check_worlds(worlds, state.num_envs)
         check_finite(state, indices)
+        check_textures(state, indices, len(self._scene.textures))
         links = self._kinematics.frames(state, indices)
         views = camera_views(self._scene, state, indices, links, cameras, out)
         return self._batch(state, indices, links), [target_of(view) for view in views]
@@ -120,11 +121,6 @@ class SceneBatcher:
 
     def _textures(self, chosen: NDArray[np.int32]) -> NDArray[np.int32]:
         tables = self.tables
-        if chosen.max(initial=-1) >= len(tables.extra_textures):
-            raise ValueError(
-                f"state.texture: expected -1 or an index into the scene's {len(tables.extra_textures)} textures, "
-                f"got {chosen.max(initial=-1)}"
-            )
         numbers = np.array([*tables.extra_textures, -1], dtype=np.int32)  # index -1 is not used, but must exist
         of_shape = chosen[:, tables.thing]
         return np.where(of_shape >= 0, numbers[of_shape], tables.texture).astype(np.int32)

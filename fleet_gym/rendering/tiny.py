@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,14 +10,15 @@ import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 from numpy.typing import NDArray
 
-from fleet_gym._pybullet import DirectClient, pybullet
-from fleet_gym.rendering.views import CameraView, camera_views, check_finite, check_worlds
+from fleet_gym._pybullet import DirectClient, pybullet, pybullet_data_path, quiet_descriptors
+from fleet_gym.rendering.assets import TextureStore
+from fleet_gym.rendering.meshes import obj_texture
+from fleet_gym.rendering.raster_core import unit_light
+from fleet_gym.rendering.views import CameraView, camera_views, check_finite, check_textures, check_worlds
 from fleet_gym.world.cameras import Camera, projection_matrix, view_matrices
 from fleet_gym.world.forward_kinematics import FleetKinematics
 from fleet_gym.world.scene import GROUND_BODY, BodySpec, Scene
 from fleet_gym.world.state import FleetState
-
-logger = logging.getLogger("fleet_gym.rendering")
 
 # Beyond every far plane one would choose, and exact in float32.
 _HIDDEN_POSITION = (0.0, 0.0, -(2.0**20))
@@ -31,6 +32,9 @@ class TinyRenderer:
 
     Args:
         scene: what to draw; all its bodies are loaded once, here.
+
+    Raises:
+        ValueError: a robot or texture of the scene cannot be read.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -46,7 +50,8 @@ class TinyRenderer:
         # Segmentation images carry PyBullet's body numbers, which count from 0 in loading order.
         assert loaded + self._bodies == list(range(GROUND_BODY, GROUND_BODY + len(loaded) + len(self._bodies)))
         self._inertial = [p.getDynamicsInfo(body, -1, physicsClientId=self._client.id)[3:5] for body in self._robots]
-        self._looks = [_Look(self._client.id, body) for body in loaded + self._bodies]
+        textures = _Textures(self._client.id, scene.textures)
+        self._looks = [_Look(self._client.id, body, textures) for body in loaded + self._bodies]
         self._joints = [_movable_joints(self._client.id, body) for body in self._robots]
 
     def render(
@@ -59,13 +64,16 @@ class TinyRenderer:
         """Draws the given worlds through the given cameras into `out`; see `fleet_gym.rendering.base.Renderer`.
 
         Raises:
-            ValueError: an output does not fit, a mount does not exist, or a pose to draw is not finite.
+            ValueError: an output does not fit, a mount does not exist, a pose to draw is not finite, or a light or
+                texture number makes no sense.
             ClosedEnvironmentError: after `close`.
         """
         if self._closed:
             raise ClosedEnvironmentError("TinyRenderer.render was called after close()")
         indices = check_worlds(worlds, state.num_envs)
         check_finite(state, indices)
+        check_textures(state, indices, len(self._scene.textures))
+        unit_light(state.light[indices])
         frames = self._kinematics.frames(state, indices)
         views = camera_views(self._scene, state, indices, frames, cameras, out)
         matrices = [(view, view_matrices(view.eye, view.axes), projection_matrix(view.camera)) for view in views]
@@ -142,32 +150,81 @@ class TinyRenderer:
 
 
 class _Look:
-    """Colours of one body's shapes, and which factors they carry now."""
+    """Colours and textures of one body's shapes, and which it carries now.
 
-    def __init__(self, client: int, body: int) -> None:
-        self._client, self._body = client, body
-        self._shapes: list[tuple[int, int, NDArray[np.float64]]] = []
+    Args:
+        client: where it is.
+        body: its number.
+        textures: of the client.
+    """
+
+    def __init__(self, client: int, body: int, textures: _Textures) -> None:
+        self._client, self._body, self._textures = client, body, textures
+        self._colors: list[tuple[int, int, NDArray[np.float64]]] = []
+        self._covered: list[tuple[int, int, str]] = []
         shapes_of_link: dict[int, int] = {}
         for shape in pybullet().getVisualShapeData(body, physicsClientId=client):
             number = shapes_of_link.get(shape[1], 0)
             shapes_of_link[shape[1]] = number + 1
-            self._shapes.append((shape[1], number, np.array(shape[7])))
+            self._colors.append((shape[1], number, np.array(shape[7])))
+            own = _own_texture(shape)
+            if own is not None:
+                self._covered.append((shape[1], number, own))
         self._factors = np.ones(4, dtype=np.float32)
+        self._texture = -1
 
     def apply(self, factors: NDArray[np.float32], texture: int) -> None:
-        """Recolours the body if it is not so already."""
-        if texture >= 0 and not _Look.warned:
-            _Look.warned = True
-            logger.warning("PyBullet's renderer cannot restore textures: FleetState.texture is not drawn")
-        if (factors == self._factors).all():
-            return
-        for link, number, rgba in self._shapes:
-            pybullet().changeVisualShape(
-                self._body, link, shapeIndex=number, rgbaColor=(rgba * factors).tolist(), physicsClientId=self._client
-            )
-        self._factors = factors.copy()
+        """Recolours and covers the body if it does not look so already."""
+        p = pybullet()
+        if texture != self._texture:
+            for link, number, own in self._covered:
+                image = self._textures.chosen[texture] if texture >= 0 else self._textures.load(own)
+                p.changeVisualShape(
+                    self._body, link, shapeIndex=number, textureUniqueId=image, physicsClientId=self._client
+                )
+            self._texture = texture
+        if not (factors == self._factors).all():
+            for link, number, rgba in self._colors:
+                color = (rgba * factors).tolist()
+                p.changeVisualShape(self._body, link, shapeIndex=number, rgbaColor=color, physicsClientId=self._client)
+            self._factors = factors.copy()
 
-    warned = False
+
+class _Textures:
+    """Images in a client, each file once.
+
+    Attributes:
+        chosen: PyBullet's numbers of the scene's textures.
+    """
+
+    def __init__(self, client: int, paths: Sequence[str]) -> None:
+        self._client = client
+        self._numbers = {"": -1}
+        for path in paths:
+            TextureStore().require_file(path)
+        self.chosen = [self.load(path) for path in paths]
+
+    def load(self, path: str) -> int:
+        """PyBullet's number of an image file; -1, which removes a texture, for ``""``."""
+        if path not in self._numbers:
+            with quiet_descriptors():
+                self._numbers[path] = int(pybullet().loadTexture(path, physicsClientId=self._client))
+        return self._numbers[path]
+
+
+def _own_texture(shape: Sequence[Any]) -> str | None:
+    """Image of a shape of ``getVisualShapeData`` that another can cover, ``""`` without one, None if none can.
+
+    What has no texture coordinates of its own, the rasterizer does not cover either.
+    """
+    if shape[2] == pybullet().GEOM_BOX:
+        return ""
+    name = shape[4].decode(errors="replace")
+    for path in (name, os.path.join(pybullet_data_path(), name)):
+        if name.lower().endswith(".obj") and os.path.isfile(path):
+            texture = obj_texture(path)
+            return texture if os.path.isfile(texture) else None
+    return None
 
 
 def metric_depth(z: NDArray[np.float32], near: float, far: float) -> NDArray[np.float64]:

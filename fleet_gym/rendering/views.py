@@ -132,6 +132,19 @@ def check_finite(state: FleetState, worlds: NDArray[np.int64]) -> None:
             raise ValueError(f"state.{name}[{worlds[row]}, {index}]: expected finite numbers, got {values[row, index]}")
 
 
+def check_textures(state: FleetState, worlds: NDArray[np.int64], num_textures: int) -> None:
+    """Refuses numbers of textures a scene does not have.
+
+    Raises:
+        ValueError: naming the number.
+    """
+    highest = state.texture[worlds].max(initial=-1)
+    if highest >= num_textures:
+        raise ValueError(
+            f"state.texture: expected -1 or an index into the scene's {num_textures} textures, got {highest}"
+        )
+
+
 def _output(camera: Camera, key: str, modality: str, num_worlds: int, out: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     shape = (num_worlds, camera.height, camera.width, *IMAGE_CHANNELS[modality])
     array = out.get(key)

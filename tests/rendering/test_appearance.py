@@ -1,4 +1,3 @@
-import logging
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +21,9 @@ GROUND, ROBOT, BOX, BALL = range(4)
 @pytest.fixture(scope="module")
 def image_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("textures") / "green.png"
-    Image.fromarray(np.full((4, 4, 3), (0, 250, 0), np.uint8)).save(path)
+    green = np.zeros((4, 8, 3), np.uint8)
+    green[..., 1] = np.linspace(200, 250, 32).reshape(4, 8)  # no two texels alike
+    Image.fromarray(green).save(path)
     return str(path)
 
 
@@ -118,29 +119,38 @@ def test_textures_cover_boxes_and_the_ground(raster, state):
     assert (rgb[1] == plain[0]).all()
 
 
-def test_tiny_says_once_that_it_leaves_textures_alone(tiny, state, caplog):
-    state.texture[0, BOX] = 0
-    with caplog.at_level(logging.WARNING, logger="fleet_gym"):
-        draw(tiny, state)
-        draw(tiny, state)
-    assert [record.name for record in caplog.records] == ["fleet_gym.rendering"]
+def test_tiny_covers_what_the_rasterizer_covers_and_uncovers_it(raster, tiny, state):
+    before, _ = draw(tiny, state)
+    state.texture[0, :] = 0
+    (ours, our_ids), (theirs, their_ids) = draw(raster, state), draw(tiny, state)
+    same = our_ids[0] == their_ids[0]
+    assert same.mean() > 0.99
+    assert np.abs(ours[0].astype(int) - theirs[0])[same].mean() < 1.0
+    assert (theirs[0] != before[0]).any(axis=-1).mean() > 0.3
+    np.testing.assert_array_equal(theirs[1], before[1])
+    state.texture[0, :] = -1
+    again, _ = draw(tiny, state)
+    np.testing.assert_array_equal(again, before)
 
 
-def test_bad_looks_are_refused(raster, state):
+@pytest.mark.parametrize("name", ["raster", "tiny"])
+def test_bad_looks_are_refused(name, request, state):
+    renderer = request.getfixturevalue(name)
     state.texture[0, BOX] = 1
     with pytest.raises(ValueError, match="texture"):
-        draw(raster, state)
+        draw(renderer, state)
     state.texture[0, BOX] = -1
     state.light[1, :3] = 0
     with pytest.raises(ValueError, match="light"):
-        draw(raster, state)
+        draw(renderer, state)
 
 
-def test_missing_texture_is_named():
+@pytest.mark.parametrize("kind", [RasterRenderer, TinyRenderer])
+def test_missing_texture_is_named(kind):
     builder = SceneBuilder((), ())
     builder.add_texture("/nowhere/gone.png")
     with pytest.raises(ValueError, match=r"gone\.png"):
-        RasterRenderer(builder.build())
+        kind(builder.build())
 
 
 def test_jitter_moves_the_camera_in_its_own_axes(raster, tiny, scene, state):
