@@ -14,7 +14,9 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,8 @@ OVERHEAD = Camera("overhead", 320, 240, position=(0.0, -2.5, 4.0), target=(0.0, 
 NEW_ON_RESUME = ("run", "resume", "total_steps", "record_every", "memory_profiling")
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse_arguments(defaults: Sequence[str] = ()) -> argparse.Namespace:
+    """Reads the command line, which comes after the defaults of an example that has others."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--run", type=Path, default=Path("runs/ppo_navigation"), help="folder of all that is written")
@@ -46,7 +49,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--num-robots", type=int, default=4)
     add("--num-obstacles", type=int, default=4)
     add("--max-episode-steps", type=int, default=200)
-    add("--collision-cost", type=float, default=0.1, help="in training; at the task's 0.5 robots first learn to wait")
+    add("--collision-cost", type=float, default=0.1, help="at first; rises to the task's own over the run")
     add("--rollout-steps", type=int, default=32, help="steps of each world between two updates")
     add("--epochs", type=int, default=4, help="passes over the data of an update")
     add("--minibatch", type=int, default=2048, help="robots' steps per gradient step")
@@ -61,7 +64,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--evaluation-episodes", type=int, default=200)
     add("--record-every", type=int, default=50, help="every n-th episode of world 0 becomes a video; 0: none")
     add("--memory-profiling", choices=("auto", "light", "off"), default="auto")
-    return parser.parse_args(arguments)
+    return parser.parse_args([*defaults, *sys.argv[1:]])
 
 
 # ---- The environments ----
@@ -78,11 +81,9 @@ def env_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def make_training_env(args: argparse.Namespace) -> Any:
-    settings = env_settings(args)
-    settings["task_kwargs"]["collision_cost"] = args.collision_cost
     # NextStep is the mode with least to do: every observation a step returns belongs to the episode it is a step of.
     env: Any = FleetVectorEnv(
-        args.num_envs, **settings, cameras=[OVERHEAD], camera_obs=False, autoreset_mode="NextStep"
+        args.num_envs, **env_settings(args), cameras=[OVERHEAD], camera_obs=False, autoreset_mode="NextStep"
     )
     if args.record_every:
         env = CameraObsVideoRecorder(
@@ -119,6 +120,11 @@ class Policy(nn.Module):
         self.register_buffer("mean", torch.zeros(observation_size))
         self.register_buffer("variance", torch.ones(observation_size))
         self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))
+
+    @staticmethod
+    def inputs(observation: dict[str, Any]) -> torch.Tensor:
+        """What of the environment's observation the policy sees, (E, R, D) float32."""
+        return torch.as_tensor(observation["state"])
 
     def forward(self, state: torch.Tensor) -> torch.Tensor:
         """Actions (..., A) without noise for observations (..., D): what is saved and evaluated."""
@@ -205,23 +211,17 @@ class EpisodeCounter:
 class Trainer:
     """Everything a run needs to go on."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.args = args
-        torch.manual_seed(args.seed)
-        self.env = make_training_env(args)
-        robots, observation_size = self.env.single_observation_space["state"].shape
-        self.policy = Policy(observation_size, self.env.single_action_space.shape[-1], args.hidden)
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=args.learning_rate, eps=1e-5)
+    def __init__(self, args: argparse.Namespace, env: Any, policy: Policy) -> None:
+        self.args, self.env, self.policy = args, env, policy
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=args.learning_rate, eps=1e-5)
         self.update, self.cpu_seconds = 0, 0.0
         self.steps_per_update = args.rollout_steps * args.num_envs
-        self.rollout = Rollout.empty(
-            args.rollout_steps, args.num_envs, robots, observation_size, self.env.single_action_space.shape[-1]
-        )
 
     def begin(self) -> None:
         """Starts new episodes; a resumed run begins others than its first part did."""
         observation, _ = self.env.reset(seed=1000 * self.args.seed + self.update)
-        self.state = torch.as_tensor(observation["state"])
+        self.state = self.policy.inputs(observation)
+        self.rollout = Rollout.empty(self.args.rollout_steps, *self.state.shape, self.env.single_action_space.shape[-1])
         self.pending_reset = torch.zeros(self.args.num_envs, dtype=torch.bool)
         self.counter = EpisodeCounter(self.args.num_envs)
         if self.update == 0:
@@ -239,7 +239,7 @@ class Trainer:
             observation, reward, terminated, truncated, infos = self.env.step(action.numpy())  # clipped by the env
             ended = terminated | truncated
             self.counter.step(reward, ended, infos["success"])
-            self.state, self.pending_reset = torch.as_tensor(observation["state"]), torch.as_tensor(ended)
+            self.state, self.pending_reset = policy.inputs(observation), torch.as_tensor(ended)
             rollout.reward[t] = torch.as_tensor(infos["robot_reward"])
             rollout.terminated[t, :, 0], rollout.ended[t, :, 0] = torch.as_tensor(terminated), self.pending_reset
         rollout.state[-1] = self.state
@@ -292,6 +292,15 @@ class Trainer:
             "divergence": (ratio - 1.0 - log_ratio).mean().item(),
         }
 
+    def step(self) -> dict[str, float]:
+        """A rollout and an update."""
+        start = time.process_time()
+        self.collect()
+        losses = self.learn()
+        self.update += 1
+        self.cpu_seconds += time.process_time() - start
+        return losses
+
     def save(self) -> None:
         """Writes ``checkpoint.pt``; whoever is killed meanwhile keeps the one before."""
         content = {
@@ -317,12 +326,14 @@ class Trainer:
 # ---- The run ----
 
 
-def play(env: FleetVectorEnv, policy: Policy, args: argparse.Namespace, **options: Any) -> EvaluationResult:
-    def act(observation: dict[str, np.ndarray]) -> np.ndarray:
-        with torch.inference_mode():
-            return policy(torch.from_numpy(observation["state"])).numpy()
+def play(env: FleetVectorEnv, policy: Policy, episodes: int) -> EvaluationResult:
+    """Plays episodes without noise, and without writing anything."""
 
-    return evaluate(env, act, episodes=args.evaluation_episodes, seed=EVALUATION_SEED, **{"profile": "off", **options})
+    def act(observation: dict[str, Any]) -> np.ndarray:
+        with torch.inference_mode():
+            return policy(policy.inputs(observation)).numpy()
+
+    return evaluate(env, act, episodes=episodes, seed=EVALUATION_SEED, profile="off")
 
 
 def report(trainer: Trainer, result: EvaluationResult, losses: dict[str, float], writer: SummaryWriter) -> None:
@@ -366,23 +377,26 @@ def train(args: argparse.Namespace) -> Policy:
         raise SystemExit(f"{args.run}: there is a run already; add --resume, or choose another folder with --run")
     args.run.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(args.threads)
-    trainer, test_env = Trainer(args), make_evaluation_env(args)
+    torch.manual_seed(args.seed)
+    env, test_env = make_training_env(args), make_evaluation_env(args)
+    observation_size, action_size = env.single_observation_space["state"].shape[-1], env.single_action_space.shape[-1]
+    trainer = Trainer(args, env, Policy(observation_size, action_size, args.hidden))
     if checkpoint is not None:
         trainer.load(checkpoint)
     updates = args.total_steps // trainer.steps_per_update
+    task = env.unwrapped.task
+    last_cost = task.collision_cost
     with SummaryWriter(str(args.run)) as writer:
         trainer.begin()
         while trainer.update < updates:
-            start = time.process_time()
-            trainer.collect()
-            losses = trainer.learn()
-            trainer.update += 1
-            trainer.cpu_seconds += time.process_time() - start
+            # Robots that pay the full cost from the beginning first learn to wait, for long.
+            task.collision_cost = args.collision_cost + (last_cost - args.collision_cost) * trainer.update / updates
+            losses = trainer.step()
             report_episodes(trainer, writer)
             if trainer.update % args.evaluate_every == 0 or trainer.update == updates:
-                report(trainer, play(test_env, trainer.policy, args), losses, writer)
+                report(trainer, play(test_env, trainer.policy, args.evaluation_episodes), losses, writer)
                 trainer.save()
-    trainer.env.close()
+    env.close()
     test_env.close()
     save_policy(
         args.run / "policy.pt",
