@@ -17,7 +17,7 @@ from rich.table import Table
 
 from fleet_gym.profiling.intervals import MemoryRecord
 from fleet_gym.profiling.signals import MIB
-from fleet_gym.profiling.verdict import MIN_INTERVALS, LeakVerdict, judge
+from fleet_gym.profiling.verdict import BLOCK_BYTES, BLOCKS_THRESHOLD, MIN_INTERVALS, LeakVerdict, judge
 
 SIGNALS = {
     "current_mb": "current",
@@ -72,7 +72,10 @@ def report_records(
 
     records = read_records(path)
     if not records:
-        raise ValueError(f"{path}: expected at least one memory record, got an empty file")
+        raise ValueError(
+            f"{path}: expected at least one memory record, got an empty file. A record is written when an interval"
+            " ends: after profiling_interval steps, and at close"
+        )
     console.print(memory_table(records))
     folder = path.parent if out is None else out
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +92,7 @@ def report_records(
 
 
 def memory_table(records: Sequence[MemoryRecord]) -> Table:
-    """Returns a table with a row per signal that was ever above zero, MiB, with a verdict on its interval values."""
+    """Returns a table with a row per signal that was ever above zero, with a verdict on its interval values."""
     last = records[-1]
     title = f"{last.step} steps, {last.time_s:.1f} s, source {last.source}, limit {last.limit_mb:.0f} MB"
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
@@ -103,9 +106,17 @@ def memory_table(records: Sequence[MemoryRecord]) -> Table:
         if not any(values):
             continue
         verdict = None if name in UNJUDGED else judge([step for step, _ in known], [value * MIB for value in values])
-        figures = (values[0], values[-1], min(values), max(values))
-        table.add_row(title, *(f"{value:.2f}" for value in figures), *_said(verdict))
+        table.add_row(title, *_figures(values, ".2f"), *_said(verdict))
+    blocks = [record.python_blocks for record in records]
+    verdict = judge([record.step for record in records], [BLOCK_BYTES * count for count in blocks], BLOCKS_THRESHOLD)
+    table.add_row("blocks", *_figures(blocks, "d"), *_said(verdict))
+    table.caption = f"MiB; blocks of Python's allocator: their number, at {BLOCK_BYTES} bytes each"
+    table.caption_justify = "left"
     return table
+
+
+def _figures(values: Sequence[float], form: str) -> list[str]:
+    return [format(value, form) for value in (values[0], values[-1], min(values), max(values))]
 
 
 def _said(verdict: LeakVerdict | None) -> tuple[str, str]:

@@ -118,7 +118,7 @@ class MemoryRecord:
         peak_max_mb: highest value reached in the interval.
         growth_mb: last sample minus the previous interval's last sample (at first: minus the one at construction).
         rss_mb: resident set size at the end.
-        uss_mb: unique set size, None until it was read (which takes at most 0.2 % of the time).
+        uss_mb: unique set size, None until it was read (which takes at most 0.2 % of the time); the latest reading.
         native_mb: bytes handed out by the C allocator at the end, None where it cannot be read.
         python_blocks: live blocks of the Python allocator at the end.
         resets: calls of ``reset`` in the interval.
@@ -127,11 +127,12 @@ class MemoryRecord:
         reset_native_bytes: and of ``reset``.
         num_workers: worker processes of the environment.
         workers_mb: their USS together.
-        num_encoders: ffmpeg processes among this process's children.
+        num_encoders: ffmpeg processes among this process's children, counted when `uss_mb` is read.
         encoders_mb: their USS together.
         limit_mb: memory this process may use (its cgroup's limit, else the machine's memory).
         steps_per_second: over the interval, whatever happened between the steps included.
         verdicts: signal -> ``"leak"``, ``"stable"`` or ``"not enough data"``, as of the latest look.
+        uss_step: `step` of the interval in which `uss_mb` was read, None if unknown.
     """
 
     step: int
@@ -158,6 +159,7 @@ class MemoryRecord:
     limit_mb: float
     steps_per_second: float
     verdicts: Mapping[str, str] = field(default_factory=dict)
+    uss_step: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields by name."""
@@ -184,7 +186,7 @@ class MemoryRecord:
 _PLUS_PARTS: tuple[Callable[[MemoryRecord], str], ...] = (
     lambda r: f"[MEMORY+] source={r.source}",
     lambda r: f"rss={r.rss_mb:.2f}MB",
-    lambda r: "" if r.uss_mb is None else f"uss={r.uss_mb:.2f}MB",
+    lambda r: "" if r.uss_mb is None else f"uss={r.uss_mb:.2f}MB{_as_of(r)}",
     lambda r: "native=unknown" if r.native_mb is None else f"native={r.native_mb:.2f}MB",
     lambda r: f"blocks={r.python_blocks}",
     lambda r: f"step={r.step_native_bytes / r.steps:+.0f}B/call",
@@ -196,11 +198,15 @@ _PLUS_PARTS: tuple[Callable[[MemoryRecord], str], ...] = (
 )
 
 
+def _as_of(record: MemoryRecord) -> str:
+    return "" if record.uss_step in (None, record.step) else f" (as of step {record.uss_step})"
+
+
 SIGNALS = ("python", "native", "rss", "workers")
 SOURCES = ("tracemalloc", "rss")
 STATUSES = ("leak", "stable", "not enough data")
 _NUMBERS = tuple(f.name for f in fields(MemoryRecord) if f.name not in ("source", "verdicts"))
-_WHOLE = frozenset(f.name for f in fields(MemoryRecord) if f.type == "int")
+_WHOLE = frozenset(f.name for f in fields(MemoryRecord) if str(f.type).startswith("int"))
 
 
 class RecordStore:

@@ -19,12 +19,10 @@ from fleet_gym.profiling.report import MemoryReport, PhaseMemory, TopLine, hints
 from fleet_gym.profiling.settings import MemorySettings
 from fleet_gym.profiling.sinks import Sink, open_sinks
 from fleet_gym.profiling.sources import Rss, SlowSignals, TracedHeap, native_reader
-from fleet_gym.profiling.verdict import MIN_INTERVALS, LeakVerdict, MinimaSeries, judge
+from fleet_gym.profiling.verdict import BLOCK_BYTES, BLOCKS_THRESHOLD, MIN_INTERVALS, LeakVerdict, MinimaSeries, judge
 
 KEPT_RECORDS = 1000
 FIRST_SNAPSHOT = 10
-BLOCK_BYTES = 64
-"""What a Python block counts where nobody traced its size: the median block of a program is about that large."""
 WINDOW_STEPS = (200, 2000)
 
 _profiled: Counter[int] = Counter()
@@ -66,6 +64,7 @@ class MemoryProfiler:
         self._carried_peak = 0
         self._is_lost = self._is_closed = False
         self._slow = SlowSignals(settings.memory_limit_mb)
+        self._uss_step: int | None = None
         self._series = {name: MinimaSeries() for name in SIGNALS}
         self._own_bytes = dict.fromkeys(
             SIGNALS, 0
@@ -219,6 +218,8 @@ class MemoryProfiler:
         self._native.adapt(2 * (now - start), (start - self._interval_started) / self._count)
         self._blocks = signals.python_blocks()  # walks all pools: once per interval
         self._slow.read(self._worker_pids())
+        if self._slow.is_fresh:
+            self._uss_step = self._total_steps
         if self._count == self._interval:
             self._remember_minima()
         in_phases = self._phases.end_interval(self._count, self._native.last)
@@ -264,7 +265,7 @@ class MemoryProfiler:
         series = self._series[name]
         threshold = self._settings.leak_threshold
         if name == "python" and self._source.name != "tracemalloc":
-            threshold = min(threshold, 0.5 * BLOCK_BYTES)  # one small object kept every other step
+            threshold = min(threshold, BLOCKS_THRESHOLD)
         verdict = judge(series.steps, series.values, threshold)
         if verdict.status != "leak":
             return verdict
@@ -364,6 +365,7 @@ class MemoryProfiler:
             limit_mb=slow.limit_mb,
             steps_per_second=self._count / max(now - self._interval_started, 1e-9),
             verdicts={name: look.status for name, look in self._looks.items()},
+            uss_step=self._uss_step,
         )
 
     def _say(self, record: MemoryRecord) -> None:

@@ -20,10 +20,25 @@ LINES = {
 }
 
 
+SPARSE = ("uss_mb", "encoders_mb")
+"""Read now and then: in records of other intervals the latest value stands, which is not drawn again."""
+
+
 def plotted_lines(records: Sequence[MemoryRecord]) -> dict[str, list[float | None]]:
-    """Returns MiB by title, per record, of everything that was ever above zero."""
-    lines = {title: [getattr(record, name) for record in records] for name, title in LINES.items()}
+    """Returns MiB by title, per record, of everything that was ever above zero; None where it was not read."""
+    lines = {title: [_value(record, name) for record in records] for name, title in LINES.items()}
     return {title: values for title, values in lines.items() if any(values)}
+
+
+def _value(record: MemoryRecord, name: str) -> float | None:
+    is_stale = name in SPARSE and record.uss_step not in (None, record.step)
+    value: float | None = None if is_stale else getattr(record, name)
+    return value
+
+
+def sparse_titles() -> list[str]:
+    """Returns the titles of the lines that are read now and then."""
+    return [LINES[name] for name in SPARSE]
 
 
 def write_png(records: Sequence[MemoryRecord], path: Path) -> None:
@@ -44,7 +59,8 @@ def write_png(records: Sequence[MemoryRecord], path: Path) -> None:
     figure = Figure(figsize=(10, 6), layout="constrained")
     memory, growth = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     for title, values in plotted_lines(records).items():
-        memory.plot(steps, [float("nan") if value is None else value for value in values], label=title)
+        known = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
+        memory.plot(*zip(*known, strict=True), ":." if title in sparse_titles() else "-", label=title)
     lows, highs = [record.min_mb for record in records], [record.max_mb for record in records]
     memory.fill_between(steps, lows, highs, alpha=0.2)
     memory.set(ylabel="MiB", ylim=(0, None))
@@ -58,7 +74,7 @@ def write_png(records: Sequence[MemoryRecord], path: Path) -> None:
 
 
 def write_html(records: Sequence[MemoryRecord], path: Path, title: str) -> None:
-    """Writes one self-contained page: hover for values, click a name to hide it, drag to zoom, double-click to go back.
+    """Writes one self-contained page: point for values, click a name to hide it, drag to zoom, double-click to go back.
 
     Args:
         records: at least one.
@@ -71,6 +87,7 @@ def write_html(records: Sequence[MemoryRecord], path: Path, title: str) -> None:
     data = {
         "steps": [record.step for record in records],
         "lines": plotted_lines(records),
+        "sparse": sparse_titles(),
         "growth": [record.growth_mb for record in records],
         "verdicts": dict(records[-1].verdicts),
     }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from fleet_gym.profiling.intervals import MemoryRecord
 
 SUFFIXES = (".jsonl", ".csv")
+_WHERE_FROM = "what MemoryProfilingWrapper(..., log_path=...) wrote"
 
 
 class Sink(Protocol):
@@ -91,7 +92,7 @@ class TensorBoard:
     def write(self, record: MemoryRecord) -> None:
         """Writes every number of the record."""
         for name, value in record.as_dict().items():
-            if name not in ("step", "steps", "source", "verdicts") and value is not None:
+            if name not in ("step", "steps", "source", "verdicts", "uss_step") and value is not None:
                 self._writer.add_scalar(f"memory/{name}", float(value), record.step)
         for name, status in record.verdicts.items():
             self._writer.add_scalar(f"memory/leak/{name}", float(status == "leak"), record.step)
@@ -139,10 +140,15 @@ def read_records(path: str | Path) -> list[MemoryRecord]:
     """
     path = Path(path)
     if path.suffix not in SUFFIXES:
-        raise ValueError(f"path: expected a file ending in {' or '.join(SUFFIXES)}, got {str(path)!r}")
-    with path.open(encoding="utf-8", newline="") as file:
-        rows: list[tuple[int, Any]]
-        rows = list(enumerate(csv.DictReader(file), 2)) if path.suffix == ".csv" else list(enumerate(file, 1))
+        raise ValueError(f"{path}: expected a file ending in {' or '.join(SUFFIXES)}, {_WHERE_FROM}")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file; expected {_WHERE_FROM}")
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows: list[tuple[int, Any]]
+            rows = list(enumerate(csv.DictReader(file), 2)) if path.suffix == ".csv" else list(enumerate(file, 1))
+    except (UnicodeDecodeError, csv.Error):
+        raise ValueError(f"{path}: not a text file; expected {_WHERE_FROM}") from None
     records = []
     for number, row in rows:
         try:
@@ -150,24 +156,40 @@ def read_records(path: str | Path) -> list[MemoryRecord]:
         except (ValueError, KeyError, TypeError) as error:
             if number == rows[-1][0] and records:
                 break
-            raise ValueError(f"{path}, line {number}: expected a memory record ({error})") from None
+            raise ValueError(
+                f"{path}, line {number}: expected a memory record ({_reason(error)}), {_WHERE_FROM}"
+            ) from None
     return records
 
 
+def _reason(error: Exception) -> str:
+    return f"there is no field {error}" if isinstance(error, KeyError) else str(error)
+
+
 def _from_json(line: str) -> MemoryRecord:
-    return MemoryRecord(**json.loads(line))
+    values = json.loads(line)
+    if not isinstance(values, dict):
+        raise ValueError("it is no JSON object")
+    if unknown := sorted(values.keys() - {field.name for field in fields(MemoryRecord)}):
+        raise ValueError(f"it has a field {unknown[0]!r}")
+    for field in fields(MemoryRecord):
+        if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
+            raise KeyError(field.name)
+    return MemoryRecord(**values)
 
 
 def _from_csv(row: Mapping[str, str]) -> MemoryRecord:
     values: dict[str, Any] = {}
     for field in fields(MemoryRecord):
+        if field.name not in row and field.default is not MISSING:  # written by an earlier version
+            continue
         text = row[field.name]
         if field.name == "verdicts":
             values[field.name] = dict(pair.split("=", 1) for pair in text.split(";")) if text else {}
         elif field.name == "source":
             values[field.name] = text
-        elif field.type == "int":
-            values[field.name] = int(text)
+        elif text == "" and "None" in str(field.type):
+            values[field.name] = None
         else:
-            values[field.name] = None if text == "" else float(text)
+            values[field.name] = int(text) if str(field.type).startswith("int") else float(text)
     return MemoryRecord(**values)

@@ -59,6 +59,7 @@ class SlowSignals:
     def __init__(self, limit_mb: float | None) -> None:
         self.limit_mb = mib(signals.memory_limit_bytes()) if limit_mb is None else limit_mb
         self.uss_mb: float | None = None
+        self.is_fresh = False  # whether the latest `read` read everything
         self.num_workers = self.num_encoders = 0
         self.workers_bytes = 0
         self.encoders_mb = 0.0
@@ -73,7 +74,8 @@ class SlowSignals:
         if worker_pids:
             self.num_workers, self.workers_bytes = signals.uss_bytes(worker_pids)
         start = time.perf_counter()
-        if start < self._not_before:
+        self.is_fresh = start >= self._not_before
+        if not self.is_fresh:
             return
         _, own = signals.uss_bytes([signals.own_pid()])
         self.uss_mb = mib(own)

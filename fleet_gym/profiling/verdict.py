@@ -18,6 +18,11 @@ WINDOWS = 5
 LEAK_THRESHOLD = 256.0
 """Bytes per step below which growth is not called a leak: 244 MiB in a million steps."""
 
+BLOCK_BYTES = 64
+"""What a Python block counts where nobody traced its size: the median block of a program is about that large."""
+BLOCKS_THRESHOLD = 0.5 * BLOCK_BYTES
+"""Bytes per step below which growth of the blocks is not called a leak: a small object kept every other step."""
+
 
 @dataclass(frozen=True)
 class LeakVerdict:

@@ -49,6 +49,7 @@ def test_table_png_and_page(app, run_file, tmp_path):
     assert re.search(r"RSS\s+81.00\s+160.00\s+81.00\s+160.00\s+\+10486\s+leak", result.output)
     assert re.search(r"native heap\s+30.00\s+30.00\s+30.00\s+30.00\s+\+0\s+stable", result.output)
     assert "USS" not in result.output
+    assert re.search(r"blocks\s+123456\s+123456\s+123456\s+123456\s+\+0\s+stable", result.output)
     with Image.open(out / "run.png") as image:
         assert image.format == "PNG"
         assert len(set(image.convert("RGB").resize((100, 60)).getdata())) > 20
@@ -72,8 +73,33 @@ def test_bad_files_are_named(run_file, tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(ValueError, match=r"empty.jsonl: expected at least one memory record"):
         command.report_records(tmp_path / "empty.jsonl", console)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"missing.jsonl: no such file; expected what MemoryProfilingWrapper"):
         command.report_records(tmp_path / "missing.jsonl", console)
+    (tmp_path / "bytes.jsonl").write_bytes(b"\x00\xff\xfe")
+    with pytest.raises(ValueError, match=r"bytes.jsonl: not a text file"):
+        command.report_records(tmp_path / "bytes.jsonl", console)
+    (tmp_path / "other.jsonl").write_text('{"loss": 0.1}\n')
+    with pytest.raises(ValueError, match=r"other.jsonl, line 1: expected a memory record \(it has a field 'loss'\)"):
+        command.report_records(tmp_path / "other.jsonl", console)
+    (tmp_path / "other.csv").write_text("loss\n0.1\n")
+    with pytest.raises(ValueError, match=r"other.csv, line 2: expected a memory record \(there is no field 'step'\)"):
+        command.report_records(tmp_path / "other.csv", console)
+    with pytest.raises(ValueError, match=r"run.txt: expected a file ending in .jsonl or .csv"):
+        command.report_records(tmp_path / "run.txt", console)
+
+
+def test_growing_blocks_are_a_leak_in_the_table():
+    records = [replace(RECORD, step=100 * n, python_blocks=50_000 + 100 * n) for n in range(1, 81)]
+    console = Console(file=io.StringIO(), width=110)
+    console.print(command.memory_table(records))
+    assert re.search(r"blocks\s+50100\s+58000\s+50100\s+58000\s+\+64\s+leak", console.file.getvalue())
+
+
+def test_an_old_uss_reading_is_not_drawn_again():
+    records = [replace(RECORD, step=100 * n, uss_mb=70.0, uss_step=100 if n < 3 else 300) for n in range(1, 5)]
+    assert plotted_lines(records)["USS"] == [70.0, None, 70.0, None]
+    assert "uss=70.00MB " in records[0].plus_line()
+    assert "uss=70.00MB (as of step 100) " in records[1].plus_line()
 
 
 def test_a_png_without_matplotlib_names_the_command(monkeypatch, run_file):

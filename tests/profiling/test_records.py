@@ -108,7 +108,7 @@ def test_other_files_are_refused(tmp_path):
     path.write_text('{"step": 3}\n')
     with pytest.raises(ValueError, match=r"run.jsonl, line 1: expected a memory record"):
         read_records(path)
-    with pytest.raises(ValueError, match=r"path: expected a file ending in .jsonl or .csv"):
+    with pytest.raises(ValueError, match=r"run.txt: expected a file ending in .jsonl or .csv"):
         read_records(tmp_path / "run.txt")
     assert read_records_of_empty(tmp_path) == []
 
