@@ -82,6 +82,7 @@ def evaluate(
     request = from_checkpoint(request, policy, env_given=env is not None)
     _check_ours(request, [name for name, value in ours.items() if value is not None])
     console = _console()
+    finished = (out / "results.json").exists()
     result = _evaluate(
         request,
         console,
@@ -93,6 +94,10 @@ def evaluate(
         videos=videos,
         profile=profile,
     )
+    if finished:
+        console.print("this run is finished already; its results:")
+    elif resumed := int(result.timings["resumed_episodes"]):
+        console.print(f"{resumed} of {episodes} episodes were played by an earlier session")
     console.print(metrics_table(result))
     report = out / "report.html"
     console.print(f"results, episodes and videos are in {out.resolve()}", markup=False, soft_wrap=True)

@@ -106,7 +106,7 @@ def evaluate(
             "cameras": None if cameras is None else list(cameras),
             "profile": profile,
         }
-        folder = stack.enter_context(claimed(out, facts))
+        folder = stack.enter_context(claimed(out, facts, versions()))
         if folder is not None and (folder.path / RESULTS).exists():
             return _finished(folder, options)
         return _run(made, acting, plan, folder, options, EvaluationResult((), confidence, facts, versions()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from fleet_gym.evaluation.results import FORMAT, EvaluationResult
 from fleet_gym.video.episode_log import EPISODE_LOG, EpisodeRecord, append_episodes, read_episodes
 from fleet_gym.video.recovery import recover_leftovers
 
+logger = logging.getLogger("fleet_gym.evaluation")
+
 RUN, RESULTS, REPORT = "run.json", "results.json", "report.html"
 MEMORY_LOG, TIME_LOG = "memory.jsonl", "time.jsonl"
 
@@ -28,6 +31,7 @@ class RunFolder:
     Args:
         path: made if it is not there.
         config: of the run, JSON values. A folder that holds the same run is gone on with.
+        versions: of what decides about results; a run that others began is gone on with, and a warning.
 
     Attributes:
         path: of the folder.
@@ -38,7 +42,7 @@ class RunFolder:
         OSError: when it cannot be made or written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], config: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | os.PathLike[str], config: Mapping[str, Any], versions: Mapping[str, str]) -> None:
         self.path = Path(path).absolute()
         check_out(self.path, config)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -47,8 +51,11 @@ class RunFolder:
             self._lock()
             check_out(self.path, config)  # now that nobody else can change it
             self.resumed = os.fstat(self._descriptor).st_size > 0
-            if not self.resumed:
-                os.write(self._descriptor, json.dumps({"format": FORMAT, "config": config}, indent=2).encode() + b"\n")
+            if self.resumed:
+                self._warn_of_other(versions)
+            else:
+                content = {"format": FORMAT, "config": config, "versions": versions}
+                os.write(self._descriptor, json.dumps(content, indent=2).encode() + b"\n")
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -60,6 +67,14 @@ class RunFolder:
             raise ValueError(
                 f"out: expected a folder nobody writes to, got {str(self.path)!r}, into which another process evaluates"
             ) from None
+
+    def _warn_of_other(self, versions: Mapping[str, str]) -> None:
+        began: Mapping[str, str] = json.loads((self.path / RUN).read_text(encoding="utf-8")).get("versions", {})
+        others = [
+            f"{name} {began[name]}, now {versions.get(name)}" for name in began if began[name] != versions.get(name)
+        ]
+        if others:
+            logger.warning("%s was begun with %s: its episodes may differ", self.path, "; ".join(others))
 
     def close(self) -> None:
         """Lets others evaluate into it."""
@@ -209,9 +224,11 @@ def replace_text(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def claimed(out: str | os.PathLike[str] | None, config: Mapping[str, Any]) -> Iterator[RunFolder | None]:
+def claimed(
+    out: str | os.PathLike[str] | None, config: Mapping[str, Any], versions: Mapping[str, str]
+) -> Iterator[RunFolder | None]:
     """Claims the folder for the block; None stays None."""
-    folder = None if out is None else RunFolder(out, config)
+    folder = None if out is None else RunFolder(out, config, versions)
     try:
         yield folder
     finally:

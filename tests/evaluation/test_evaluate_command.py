@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -81,8 +84,17 @@ def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
     scripted: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     whole = scripted[0]
-    arguments = command("--episodes=8", "--videos=4", "--cameras=overhead,front", "--out", str(tmp_path / "killed"))
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    # The scripted policy, slowed down until it has been killed.
+    (tmp_path / "unhurried.py").write_text(
+        "import os, time\nfrom fleet_gym.tasks.navigation_policy import GoToGoalPolicy\n\n"
+        "def make(env):\n    drive, pause = GoToGoalPolicy(env), float(os.environ['PAUSE'])\n"
+        "    return lambda observation: time.sleep(pause) or drive(observation)\n"
+    )
+    arguments = command("--episodes=8", "--videos=4", "--cameras=overhead,front", "--policy=unhurried:make")
+    arguments += ["--out", str(tmp_path / "killed")]
+    process = subprocess.Popen(
+        arguments, cwd=tmp_path, env={**os.environ, "PAUSE": "0.05"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     deadline = time.monotonic() + 120
     log = tmp_path / "killed" / "episodes.jsonl"
     while not (log.exists() and log.read_bytes().count(b"\n") >= 2):
@@ -93,8 +105,17 @@ def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "killed" / "results.json").exists()
-    again = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=300)
+    again = subprocess.run(
+        arguments,
+        cwd=tmp_path,
+        env={**os.environ, "PAUSE": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert again.returncode == 0, again.stderr
+    assert "of 8 episodes were played by an earlier session" in again.stdout
     resumed, expected = read_run(tmp_path / "killed"), read_run(whole)
     assert 0 < resumed.timings["resumed_episodes"] < 8
     assert resumed.episodes == expected.episodes
@@ -110,6 +131,37 @@ def test_a_killed_run_goes_on_and_ends_like_one_that_was_not(
     ]
     assert rows[0] == rows[1]
     assert (tmp_path / "killed" / "memory-1.jsonl").exists()
+
+
+def test_a_finished_run_is_said_to_be(
+    scripted: tuple[Path, subprocess.CompletedProcess[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out, process = scripted
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    arguments = ["evaluate", *SMALL, "--episodes=8", "--videos=4", "--cameras=overhead,front", "--out", str(out)]
+    assert run_main(monkeypatch, *arguments) == 0
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "this run is finished already; its results:"
+    assert lines[1:] == process.stdout.splitlines()
+
+
+def test_a_terminal_sees_how_far_it_is(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-m", "fleet_gym.cli", "evaluate", "--env=CartPole-v1", "--policy=random"]
+    arguments += ["--episodes=6", "--num-envs=2", "--profile=off", "--out", str(tmp_path / "run")]
+    master, slave = pty.openpty()
+    with subprocess.Popen(arguments, stdin=slave, stdout=slave, stderr=slave, close_fds=True) as process:
+        os.close(slave)
+        output = b""
+        # Reading a terminal whose other side has closed is an error on Linux.
+        with contextlib.suppress(OSError):
+            while chunk := os.read(master, 4096):
+                output += chunk
+    os.close(master)
+    assert process.returncode == 0
+    assert "6/6" in output.decode()
 
 
 def test_environments_of_others_are_made_by_their_id(

@@ -308,6 +308,19 @@ def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path) -> No
         evaluate(coin_envs(2), idle, episodes=3, out=tmp_path / "letters")
 
 
+def test_going_on_with_other_versions_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    evaluate(coin_envs(2), idle, episodes=3, out=tmp_path / "run")
+    assert caplog.records == []
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    run["versions"]["numpy"] = "1.0"
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run))
+    (tmp_path / "run" / "results.json").unlink()
+    evaluate(coin_envs(2), idle, episodes=3, out=tmp_path / "run")
+    (record,) = caplog.records
+    assert record.name == "fleet_gym.evaluation"
+    assert f"begun with numpy 1.0, now {np.__version__}" in record.getMessage()
+
+
 def test_two_at_once_cannot_evaluate_into_one_folder(tmp_path: Path) -> None:
     def intrude(episode: Any) -> None:
         with pytest.raises(ValueError, match="into which another process evaluates"):
