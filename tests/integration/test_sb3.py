@@ -82,6 +82,30 @@ def test_it_does_what_sb3s_own_vec_env_does_with_single_worlds():
     theirs.close()
 
 
+def test_other_vector_environments_do_too():
+    arguments = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    ours = SB3VecEnv(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync", vector_kwargs=arguments))
+    theirs = DummyVecEnv([lambda: gym.make("CartPole-v1")] * 3)
+    ours.seed(2)
+    theirs.seed(2)
+    np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    rng = np.random.default_rng(0)
+    ended = 0
+    for _ in range(60):
+        actions = rng.integers(0, 2, 3)
+        observation, rewards, dones, infos = ours.step(actions)
+        expected, expected_rewards, expected_dones, expected_infos = theirs.step(actions)
+        np.testing.assert_array_equal(observation, expected)
+        np.testing.assert_array_equal(rewards, expected_rewards)
+        np.testing.assert_array_equal(dones, expected_dones)
+        np.testing.assert_equal(infos, expected_infos)
+        ended += dones.sum()
+    assert ended > 3
+    PPO("MlpPolicy", ours, n_steps=8, batch_size=8, n_epochs=1).learn(24)
+    ours.close()
+    theirs.close()
+
+
 @pytest.mark.parametrize("flatten", [False, True], ids=["joint", "per robot"])
 @pytest.mark.parametrize("algorithm", [PPO, SAC])
 def test_algorithms_train(algorithm, flatten):
