@@ -100,6 +100,14 @@ class KinematicDynamics:
         free = [body.name for body in scene.bodies if body.kind == "free"]
         if free:
             raise ValueError(f"scene: expected obstacles and markers in kinematic dynamics, got free bodies {free}")
+        meshes = [
+            body.name for body in scene.bodies if body.kind == "ground" or (body.collides and body.shape.triangles)
+        ]
+        if meshes:
+            raise ValueError(
+                "scene: expected boxes, cylinders and spheres as obstacles of kinematic dynamics (meshes as markers), "
+                f"got {meshes}"
+            )
         self.state = FleetState.allocate(num_envs, scene)
         self.command_limits = command_limits(scene)
         self._margin = finite_float("contact_margin", contact_margin, minimum=0.0)

@@ -250,13 +250,13 @@ class PhysicsWorld:
                 )
             )
         for spec, place in zip(solids(scene), places[len(bodies) :], strict=True):
-            is_obstacle = spec.kind == "obstacle"
+            is_fixed = spec.kind != "free"
             bodies.append(
                 _Body(
                     self._load_body(spec, place),
                     0,
-                    is_static=is_obstacle,
-                    filter_when_active=_OBSTACLE if is_obstacle else _ROBOT_OR_FREE,
+                    is_static=is_fixed,
+                    filter_when_active=_OBSTACLE if is_fixed else _ROBOT_OR_FREE,
                     parking=place,
                 )
             )
@@ -300,7 +300,20 @@ class PhysicsWorld:
     def _load_body(self, spec: BodySpec, place: tuple[float, float, float]) -> int:
         p, client = pybullet(), self._id
         size = spec.shape.size
-        if spec.shape.kind == "box":
+        triangles = spec.shape.triangles
+        if triangles is not None and spec.kind == "free":
+            shape = p.createCollisionShape(
+                p.GEOM_MESH, vertices=triangles.vertices.tolist(), physicsClientId=client
+            )  # their convex hull: what moves cannot be hollow in PyBullet
+        elif triangles is not None:
+            shape = p.createCollisionShape(
+                p.GEOM_MESH,
+                vertices=triangles.vertices.tolist(),
+                indices=triangles.indices.ravel().tolist(),
+                flags=p.GEOM_FORCE_CONCAVE_TRIMESH,
+                physicsClientId=client,
+            )
+        elif spec.shape.kind == "box":
             shape = p.createCollisionShape(p.GEOM_BOX, halfExtents=[s / 2 for s in size], physicsClientId=client)
         elif spec.shape.kind == "cylinder":
             shape = p.createCollisionShape(p.GEOM_CYLINDER, radius=size[0], height=size[2], physicsClientId=client)
@@ -330,8 +343,12 @@ def solids(scene: Scene) -> list[BodySpec]:
 
 
 def body_reach(scene: Scene, slots: Sequence[SlotPlan]) -> list[float]:
-    """(K,) radius about each body's origin that none of its shapes leaves, m: robots, then `solids`."""
-    return [slot.geometry.reach for slot in slots] + [_bounding_sphere(spec.shape) for spec in solids(scene)]
+    """(K,) radius about each body's origin that none of its shapes leaves, m: robots, then `solids`.
+
+    Ground has none: touching it is no contact to report.
+    """
+    others = [-math.inf if spec.kind == "ground" else _bounding_sphere(spec.shape) for spec in solids(scene)]
+    return [slot.geometry.reach for slot in slots] + others
 
 
 def _bounding_sphere(shape: Shape) -> float:
@@ -339,6 +356,8 @@ def _bounding_sphere(shape: Shape) -> float:
         return math.hypot(*shape.size) / 2
     if shape.kind == "cylinder":
         return math.hypot(shape.size[0], shape.size[2] / 2)
+    if shape.triangles is not None:
+        return float((shape.triangles.vertices**2).sum(axis=1).max() ** 0.5)
     return shape.size[0]
 
 

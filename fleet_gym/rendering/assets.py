@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym._pybullet import pybullet_data_path
-from fleet_gym.rendering.lod import build_chain, lod_chain, primitive_chain
+from fleet_gym.rendering.lod import array_chain, lod_chain, primitive_chain
 from fleet_gym.rendering.meshes import (
     Mesh,
     box_mesh,
@@ -199,7 +199,7 @@ def mesh_chain(shape: VisualShape, with_lod: bool) -> Sequence[tuple[Mesh, float
     if not with_lod or shape.kind in ("box", "plane"):
         return [(shape_mesh(shape), 0.0)]
     if shape.mesh is not None:
-        return build_chain(shape_mesh(shape))
+        return array_chain(shape_mesh(shape))
     if shape.kind == "mesh":
         return lod_chain(shape.file, shape.size)
     return _rounded_chain(shape.kind, shape.size)

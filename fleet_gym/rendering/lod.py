@@ -8,6 +8,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -69,6 +70,20 @@ def _unscaled_chain(path: str, _modified: int) -> tuple[tuple[Mesh, float], ...]
         (Mesh(m.positions, m.triangles, m.normals, m.normal_indices, m.uvs, m.uv_indices, texture), error)
         for m, error in chain
     )
+
+
+def array_chain(full: Mesh) -> tuple[tuple[Mesh, float], ...]:
+    """As `build_chain`, for a mesh that is in no file: kept on disk under the hash of its arrays."""
+    digest = hashlib.sha256(_FORMAT + b"arrays")
+    for name in _FIELDS:
+        array = getattr(full, name)
+        digest.update(str(array.shape).encode() + array.tobytes())
+    cached = os.path.join(cache_folder(), f"{digest.hexdigest()}.npz")
+    chain = _load(cached)
+    if chain is None:
+        chain = build_chain(full)
+        _save(cached, chain)
+    return tuple((replace(mesh, texture=full.texture), error) for mesh, error in chain)
 
 
 def build_chain(full: Mesh) -> tuple[tuple[Mesh, float], ...]:

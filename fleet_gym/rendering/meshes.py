@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet_gym.world.triangles import Triangles
+
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
 
@@ -298,25 +300,9 @@ def _outward(points: NDArray[np.float64], face: _Face, inside: NDArray[np.float6
 
 
 def heightfield_mesh(heights: NDArray[np.floating], cell: tuple[float, float]) -> Mesh:
-    """A terrain, centred on the origin in x and y.
-
-    Args:
-        heights: (rows, columns) z at the grid points, m; rows along y, columns along x.
-        cell: distance between grid points along x and y, m.
-
-    Raises:
-        ValueError: fewer than two rows or columns.
-    """
-    z = np.asarray(heights, dtype=np.float64)
-    if z.ndim != 2 or min(z.shape) < 2:
-        raise ValueError(f"heights: expected at least 2 x 2 grid points, got shape {z.shape}")
-    rows, columns = z.shape
-    x = (np.arange(columns) - (columns - 1) / 2) * cell[0]
-    y = (np.arange(rows) - (rows - 1) / 2) * cell[1]
-    points = np.stack([*np.meshgrid(x, y), z], axis=-1).reshape(-1, 3)
-    index = np.arange(rows * columns).reshape(rows, columns)
-    a, b, c, d = index[:-1, :-1].ravel(), index[:-1, 1:].ravel(), index[1:, 1:].ravel(), index[1:, :-1].ravel()
-    return mesh_from_arrays(points, np.concatenate([np.column_stack([a, b, c]), np.column_stack([a, c, d])]))
+    """A terrain, see `Triangles.terrain`."""
+    terrain = Triangles.terrain(heights, cell)
+    return mesh_from_arrays(terrain.vertices, terrain.indices)
 
 
 # --- files --------------------------------------------------------------------------------------------------------

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym._pybullet import pybullet_data_path
+from fleet_gym.rendering.meshes import Mesh, mesh_from_arrays
 from fleet_gym.rendering.raster_core import PlacedShape, Target, WorldBatch, build_tables, unit_light
 from fleet_gym.rendering.shapes import VisualShape, as_rows, urdf_shapes
 from fleet_gym.rendering.views import CameraView, camera_views, check_finite, check_textures, check_worlds
@@ -17,6 +19,7 @@ from fleet_gym.world.cameras import Camera, projection_matrix, quaternion_matrix
 from fleet_gym.world.forward_kinematics import FleetKinematics, Frames
 from fleet_gym.world.scene import GROUND_BODY, BodySpec, Scene
 from fleet_gym.world.state import FleetState
+from fleet_gym.world.triangles import Triangles
 
 
 def segmentation_value(body: int, link: int) -> int:
@@ -46,11 +49,19 @@ def body_shape(body: BodySpec) -> VisualShape:
     """Returns the drawn form of an obstacle, free body or marker."""
     size = body.shape.size
     local = as_rows(np.eye(3, 4))
+    if body.shape.triangles is not None:
+        return VisualShape("mesh", (1.0, 1.0, 1.0), "", 0, local, body.color, _drawn(body.shape.triangles))
     if body.shape.kind == "box":
         return VisualShape("box", size, "", 0, local, body.color)
     if body.shape.kind == "cylinder":
         return VisualShape("cylinder", (size[0], size[2]), "", 0, local, body.color)
     return VisualShape("sphere", (size[0],), "", 0, local, body.color)
+
+
+@lru_cache(maxsize=64)
+def _drawn(triangles: Triangles) -> Mesh:
+    # The same object for equal triangles, so that bodies of one shape share one packed mesh.
+    return mesh_from_arrays(triangles.vertices, triangles.indices, triangles.normals)
 
 
 class SceneBatcher:

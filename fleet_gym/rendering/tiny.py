@@ -242,7 +242,16 @@ def _movable_joints(client: int, body: int) -> list[int]:
 def _load_body(client: int, body: BodySpec) -> int:
     p = pybullet()
     size = body.shape.size
-    if body.shape.kind == "box":
+    shape: dict[str, Any]
+    if body.shape.triangles is not None:
+        triangles = body.shape.triangles
+        shape = {
+            "shapeType": p.GEOM_MESH,
+            "vertices": triangles.vertices.tolist(),
+            "indices": triangles.indices.ravel().tolist(),
+            "normals": triangles.normals.tolist(),
+        }
+    elif body.shape.kind == "box":
         shape = {"shapeType": p.GEOM_BOX, "halfExtents": [side / 2 for side in size]}
     elif body.shape.kind == "cylinder":
         shape = {"shapeType": p.GEOM_CYLINDER, "radius": size[0], "length": size[2]}

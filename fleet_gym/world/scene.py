@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.robots import RobotModel
+from fleet_gym.world.triangles import Triangles
 
 #: PyBullet's ``segmentation = body + ((link + 1) << 24)``; -1 where nothing was hit.
 BACKGROUND_SEGMENTATION = -1
@@ -19,32 +20,79 @@ GROUND_BODY = 0
 
 @dataclass(frozen=True)
 class Shape:
-    """A primitive, centred on its body's origin, z up.
+    """Geometry of a body. Primitives are centred on the body's origin, z up.
 
     Attributes:
-        kind: ``"box"`` with size (length x, width y, height z), ``"cylinder"`` with size (radius, radius, height)
-            or ``"sphere"`` with size (radius, radius, radius); m.
-        size: three positive lengths, m.
+        kind: ``"box"`` with size (length x, width y, height z), ``"cylinder"`` with size (radius, radius, height),
+            ``"sphere"`` with size (radius, radius, radius) or ``"mesh"``, made by `from_arrays` or `from_heights`, with
+            the size of the smallest box about the origin; m.
+        size: three positive lengths, m (of a mesh, zero where it is flat).
+        triangles: of a mesh.
     """
 
-    kind: Literal["box", "cylinder", "sphere"]
+    kind: Literal["box", "cylinder", "sphere", "mesh"]
     size: tuple[float, float, float]
+    triangles: Triangles | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("box", "cylinder", "sphere"):
-            raise ValueError(f"shape kind: expected 'box', 'cylinder' or 'sphere', got {self.kind!r}")
-        if len(self.size) != 3 or not all(np.isfinite(s) and s > 0 for s in self.size):
+        if self.kind not in ("box", "cylinder", "sphere", "mesh"):
+            raise ValueError(f"shape kind: expected 'box', 'cylinder', 'sphere' or 'mesh', got {self.kind!r}")
+        if (self.kind == "mesh") != (self.triangles is not None):
+            raise ValueError(
+                f"shape triangles: expected for kind 'mesh' only, got {self.triangles!r} for {self.kind!r}"
+            )
+        if len(self.size) != 3 or not all(np.isfinite(s) and (s > 0 or self.kind == "mesh") for s in self.size):
             raise ValueError(f"shape size: expected three positive lengths in m, got {self.size!r}")
+
+    @classmethod
+    def from_arrays(cls, vertices: ArrayLike, indices: ArrayLike) -> Shape:
+        """A mesh of triangles. Edges look round where triangles share vertices, and sharp where each has its own.
+
+        In physics an obstacle or ground has exactly this surface, a free body its convex hull.
+
+        Args:
+            vertices: (V, 3) m, in the body's frame.
+            indices: (F, 3) integers into `vertices`, counter-clockwise seen from outside.
+
+        Raises:
+            TypeError: the arrays are not numbers, or not integers.
+            ValueError: they do not fit, see `Triangles`.
+        """
+        return cls._of(Triangles(vertices, indices))
+
+    @classmethod
+    def from_heights(cls, heights: ArrayLike, cell: tuple[float, float]) -> Shape:
+        """A terrain, centred on the body's origin in x and y; z is as given.
+
+        Args:
+            heights: (rows, columns) z at the grid points, m; rows along y, columns along x.
+            cell: distances between grid points along x and y, m.
+
+        Raises:
+            TypeError: the heights are not real numbers.
+            ValueError: they are no grid of finite numbers, or a distance is not positive.
+        """
+        return cls._of(Triangles.terrain(heights, cell))
+
+    @classmethod
+    def _of(cls, triangles: Triangles) -> Shape:
+        x, y, z = (2.0 * float(extent) for extent in np.abs(triangles.vertices).max(axis=0))
+        return cls("mesh", (x, y, z), triangles)
 
     @property
     def bounding_radius(self) -> float:
-        """Radius of the smallest vertical cylinder around the shape, m."""
+        """Radius of the smallest vertical cylinder around the shape, about its origin, m."""
+        if self.triangles is not None:
+            return float(np.sqrt((self.triangles.vertices[:, :2] ** 2).sum(axis=1)).max())
         return float(np.hypot(self.size[0], self.size[1]) / 2) if self.kind == "box" else float(self.size[0])
 
     @property
     def height(self) -> float:
-        """Extent along z, m."""
+        """Extent along z (of a mesh, twice the farther one from its origin), m."""
         return float(self.size[2]) * (2.0 if self.kind == "sphere" else 1.0)
+
+
+_BODY_KINDS = ("obstacle", "free", "marker", "ground")
 
 
 @dataclass(frozen=True)
@@ -53,22 +101,23 @@ class BodySpec:
 
     Attributes:
         name: unique in its scene.
-        kind: ``"obstacle"`` (collides, never moves by itself), ``"free"`` (collides and is pushed; physics only) or
-            ``"marker"`` (drawn, never touched).
+        kind: ``"obstacle"`` (collides, never moves by itself), ``"free"`` (collides and is pushed; physics only),
+            ``"marker"`` (drawn, never touched) or ``"ground"`` (never moves; robots drive on it, and touching it is no
+            collision; physics only).
         shape: its geometry.
         color: RGBA in 0..1.
         mass: kg, of free bodies.
     """
 
     name: str
-    kind: Literal["obstacle", "free", "marker"]
+    kind: Literal["obstacle", "free", "marker", "ground"]
     shape: Shape
     color: tuple[float, float, float, float] = (0.5, 0.5, 0.5, 1.0)
     mass: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("obstacle", "free", "marker"):
-            raise ValueError(f"body kind: expected 'obstacle', 'free' or 'marker', got {self.kind!r}")
+        if self.kind not in _BODY_KINDS:
+            raise ValueError(f"body kind: expected one of {_BODY_KINDS}, got {self.kind!r}")
 
     @property
     def collides(self) -> bool:

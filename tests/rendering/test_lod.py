@@ -1,13 +1,14 @@
 import itertools
 import logging
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fleet_gym._pybullet import pybullet_data_path
 from fleet_gym.rendering import lod
-from fleet_gym.rendering.lod import build_chain, lod_chain, mesh_distance, smooth_normals
+from fleet_gym.rendering.lod import array_chain, build_chain, lod_chain, mesh_distance, smooth_normals
 from fleet_gym.rendering.meshes import load_mesh, sphere_mesh
 
 FINGER = f"{pybullet_data_path()}/l_finger.stl"
@@ -104,3 +105,20 @@ def test_folder_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, caplo
 def test_missing_file_is_named():
     with pytest.raises(ValueError, match=r"gone\.stl"):
         lod_chain("/nowhere/gone.stl", (1.0, 1.0, 1.0))
+
+
+def test_meshes_from_arrays_are_kept_on_disk_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLEET_GYM_CACHE_DIR", str(tmp_path))
+    mesh = replace(load_mesh(TEXTURED), texture="here.png")
+    built = array_chain(mesh)
+    (file,) = tmp_path.iterdir()
+    monkeypatch.setattr("fleet_gym.rendering.lod.build_chain", None)
+    loaded = array_chain(mesh)
+    assert [error for _, error in loaded] == [error for _, error in built]
+    for (first, _), (second, _) in zip(built, loaded, strict=True):
+        np.testing.assert_array_equal(first.positions, second.positions)
+        np.testing.assert_array_equal(first.uv_indices, second.uv_indices)
+        assert second.texture == "here.png"
+    with pytest.raises(TypeError):  # other arrays have another file
+        array_chain(replace(mesh, positions=mesh.positions * np.float32(2.0)))
+    assert file.exists()
