@@ -22,6 +22,8 @@ MAX_BINS = 24
 #: Worlds shown one by one.
 MAX_ROWS = 40
 _ROW_HEIGHT = 15.0
+#: Multiple of what is usual above which a peak is cut off.
+_PEAK = 2.5
 
 
 @dataclass(frozen=True)
@@ -297,14 +299,14 @@ def scatter(title: str, x_label: str, y_label: str, points: Sequence[tuple[float
 def lines(
     title: str, x_label: str, y_label: str, x: Sequence[float], series: Mapping[str, Sequence[float | None]]
 ) -> Chart:
-    """Returns a line for each series; None leaves a gap.
+    """Returns a line for each series, straight between the values that are known.
 
     Args:
         title: of the chart.
         x_label: what `x` is.
         y_label: unit of the values.
         x: (n,) ascending, at least one.
-        series: name -> n values, at least 0.
+        series: name -> n values, at least 0, not all None.
     """
     columns = np.array([[math.nan if v is None else v for v in values] for values in series.values()], dtype=float)
     steps, columns = _thinned(np.asarray(x, dtype=float), columns)
@@ -322,12 +324,19 @@ def lines(
 
 
 def stacked(title: str, x_label: str, y_label: str, x: Sequence[float], series: Mapping[str, Sequence[float]]) -> Chart:
-    """Returns areas on top of each other, the first at the bottom; arguments as of `lines`."""
+    """Returns areas on top of each other, the first at the bottom; arguments as of `lines`.
+
+    Rare peaks, such as of first steps that compile, are cut off, so that the others can be seen.
+    """
     columns = np.array(list(series.values()), dtype=float)
     steps, columns = _thinned(np.asarray(x, dtype=float), columns)
     tops = np.cumsum(columns, axis=0)
     x_scale = _x_scale(steps)
-    y_scale = _rounded(0.0, float(tops.max()), 4, BOTTOM, TOP)
+    usual, highest = float(np.quantile(tops[-1], 0.9)), float(tops[-1].max())
+    is_cut = highest > _PEAK * usual > 0
+    y_scale = _rounded(0.0, 1.2 * usual if is_cut else highest, 4, BOTTOM, TOP)
+    tops = np.minimum(tops, y_scale.last)
+    y_label, unit = f"{y_label}, peaks cut off" if is_cut else y_label, y_label
     names = tuple(series)
     areas = []
     lower = np.zeros_like(tops[0])
@@ -338,7 +347,7 @@ def stacked(title: str, x_label: str, y_label: str, x: Sequence[float], series: 
         lower = upper
     return Chart(
         title, x_label, y_label, x_ticks=_inner_ticks(x_scale, True), y_ticks=y_scale.ticks(), legend=names,
-        areas=tuple(areas), hovers=_hovers(steps, columns, names, x_scale, x_label, y_label),
+        areas=tuple(areas), hovers=_hovers(steps, columns, names, x_scale, x_label, unit),
     )  # fmt: skip
 
 
@@ -361,14 +370,10 @@ def _x_scale(steps: Floats) -> _Scale:
 
 
 def _path(steps: Floats, values: Floats, x: _Scale, y: _Scale) -> str:
-    parts, pen = [], "M"
-    for step, value in zip(steps, values, strict=True):
-        if math.isnan(value):
-            pen = "M"
-            continue
-        parts.append(f"{pen}{x(float(step)):g},{y(float(value)):g}")
-        pen = "L"
-    return "".join(parts)
+    known = [(x(float(step)), y(float(value))) for step, value in zip(steps, values, strict=True) if value == value]
+    # A single known value is drawn as a dot by the round ends of the line.
+    points = known * 2 if len(known) == 1 else known
+    return "M" + "L".join(f"{across:g},{up:g}" for across, up in points)
 
 
 def _hovers(

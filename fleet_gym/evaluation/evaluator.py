@@ -73,7 +73,8 @@ def evaluate(
         frame_source: where images come from, as `CameraObsVideoRecorder` takes it; ``"auto"``: the environment's
             cameras on demand, else images of the observation, else ``render()``, else no videos.
         profile: mode of the memory profiler, ``"light"`` or ``"auto"``; ``"off"``: neither memory nor time.
-        config: JSON values that tell this run from others, beside the arguments: how the environment was made.
+        config: JSON values that tell this run from others, beside the arguments: how the environment was made, which
+            weights a function acts with. A run in `out` is gone on with when all of them are equal.
         on_episode: called with each episode as it ends, and at first with those of an interrupted run.
 
     Raises:

@@ -157,7 +157,7 @@ def _worded(episode: GalleryEpisode) -> GalleryEpisode:
 
 
 def _memory_charts(folder: Path) -> list[Chart]:
-    from fleet_gym.profiling.plots import plotted_lines
+    from fleet_gym.profiling.plots import LINES, plotted_lines
     from fleet_gym.profiling.sinks import read_records
 
     records, offset = [], 0
@@ -167,8 +167,11 @@ def _memory_charts(folder: Path) -> list[Chart]:
         offset = records[-1].step if records else 0
     if not records:
         return []
-    steps = [record.step for record in records]
-    return [lines("Memory of the process", "step", "MiB", steps, plotted_lines(records))]
+    shown: dict[str, list[float | None]] = plotted_lines(records)
+    if all(record.source == "rss" for record in records):
+        for name in ("current_mb", "peak_max_mb"):  # without tracing they are the RSS once more
+            shown.pop(LINES[name], None)
+    return [lines("Memory of the process", "step", "MiB", [record.step for record in records], shown)]
 
 
 def _time_charts(folder: Path) -> list[Chart]:

@@ -90,12 +90,15 @@ def test_worlds_have_a_row_each_until_there_are_too_many() -> None:
     assert heights[-1] < chart.bottom
 
 
-def test_a_line_has_a_gap_where_nothing_is_known() -> None:
-    chart = lines("t", "step", "MiB", [1, 2, 3, 4], {"a": [1.0, None, 3.0, 4.0], "b": [2.0, 2.0, 2.0, 2.0]})
-    assert chart.curves[0].path.count("M") == 2
-    assert chart.curves[1].path.count("M") == 1
-    assert chart.legend == ("a", "b")
-    assert chart.hovers[1].title == "step 2\nb 2 MiB"
+def test_a_line_goes_straight_between_the_values_that_are_known() -> None:
+    samples = {"a": [1.0, None, 3.0, 4.0], "b": [2.0, 2.0, 2.0, 2.0], "c": [None, 2.0, None, None]}
+    chart = lines("t", "step", "MiB", [1, 2, 3, 4], samples)
+    points = [re.findall(r"[ML]([\d.]+),([\d.]+)", curve.path) for curve in chart.curves]
+    assert [len(found) for found in points] == [3, 4, 2]
+    assert points[2][0] == points[2][1] == points[1][1]  # a dot
+    assert [float(x) for x, _ in points[1]] == pytest.approx(np.linspace(LEFT, RIGHT, 4), abs=0.01)
+    assert chart.legend == ("a", "b", "c")
+    assert chart.hovers[0].title == "step 1\na 1 MiB\nb 2 MiB"
     assert sum(strip.width for strip in chart.hovers) == pytest.approx(RIGHT - LEFT, abs=0.1)
 
 
@@ -113,6 +116,15 @@ def test_areas_stand_on_each_other() -> None:
     assert edges[0][2:] == [BOTTOM, BOTTOM]  # the lowest begins at zero
     assert edges[1][2:] == edges[0][:2][::-1]
     assert edges[1][0] == edges[1][1]  # the sums are equal
+
+
+def test_rare_peaks_do_not_flatten_the_rest() -> None:
+    chart = stacked("t", "step", "ms", list(range(1, 31)), {"a": [900.0] + [5.0] * 29, "b": [100.0] + [4.0] * 29})
+    assert chart.y_label == "ms, peaks cut off"
+    heights = [float(y) for _, y in re.findall(r"[ML]([-\d.]+),([-\d.]+)", chart.areas[1].path)[:30]]
+    assert heights[0] == TOP
+    assert heights[1] < BOTTOM - 0.5 * (BOTTOM - TOP)
+    assert chart.hovers[0].title == "step 1\na 900 ms\nb 100 ms"
 
 
 def test_points_above_the_diagonal_are_better_in_the_second_run() -> None:
