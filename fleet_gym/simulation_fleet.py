@@ -288,7 +288,10 @@ class SimulatedFleet(SimulatedRobots):
         for _ in range(MAX_TRIES):
             x, y = rng.uniform(-room, room, 2).tolist()
             # Whichever way it will be turned.
-            if self._around_obstacles.obstacle_gap(disc(x, y, model.footprint_radius), model.height)[0] >= 0:
+            if (
+                not self._obstacles
+                or self._around_obstacles.obstacle_gap(disc(x, y, model.footprint_radius), model.height)[0] >= 0
+            ):
                 break
         return np.array([x, y, math.nan])
 

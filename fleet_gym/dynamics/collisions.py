@@ -389,7 +389,8 @@ def sweep_world(
         displacement: (R, 2) m, wanted.
         margin: (R,) m, by how much the true arc leaves its chord.
         radius: (R,) m, of discs.
-        movers: (R, 12), see `fleet_gym.dynamics.footprints.MOVER_COLUMNS`; (0, 12) if all robots are discs.
+        movers: (R + 1, 12), see `fleet_gym.dynamics.footprints.MOVER_COLUMNS`; the last is scratch; (0, 12) if all
+            robots are discs.
         obstacles: (B, 10), see `fleet_gym.dynamics.obstacle_grid.OBSTACLE_COLUMNS`.
         obstacle_margin: m, added to obstacles.
         candidates: (>= count, 2), see `find_candidates`.
@@ -407,7 +408,6 @@ def sweep_world(
     if count == 0:
         return
     has_boxes = movers.shape[0] > 0
-    standing = np.zeros(12)
     # The refinement in which each robot's stop last changed: a pair of two unchanged ones has nothing new to say.
     changed_in = np.zeros(num_robots, dtype=np.int64)
     changed = True
@@ -420,8 +420,8 @@ def sweep_world(
                 continue
             i, obstacle = candidates[n, 0], obstacles[candidates[n, 1] - num_robots]
             if has_boxes and movers[i, LENGTH] > 0.0:
-                place_obstacle(obstacle, obstacle_margin, standing)
-                t = mover_entry(movers[i], stop[i], standing, 0.0, margin[i] + SKIN)
+                place_obstacle(obstacle, obstacle_margin, movers[num_robots])
+                t = mover_entry(movers[i], stop[i], movers[num_robots], 0.0, margin[i] + SKIN)
             else:
                 t = obstacle_entry(
                     position[i, 0],
@@ -495,15 +495,14 @@ def mark_touching(
     """Marks the candidates that touch or overlap where they end, see `sweep_world`."""
     num_robots = position.shape[0]
     has_boxes = movers.shape[0] > 0
-    standing = np.zeros(12)
     for n in range(count):
         i, j = candidates[n, 0], candidates[n, 1]
         if has_boxes and movers[i, LENGTH] + (movers[j, LENGTH] if n < num_pairs else 0.0) > 0.0:
             if n < num_pairs:
                 gap = mover_gap(movers[i], stop[i], movers[j], stop[j])[0]
             else:
-                place_obstacle(obstacles[j - num_robots], obstacle_margin, standing)
-                gap = mover_gap(movers[i], stop[i], standing, 0.0)[0]
+                place_obstacle(obstacles[j - num_robots], obstacle_margin, movers[num_robots])
+                gap = mover_gap(movers[i], stop[i], movers[num_robots], 0.0)[0]
             touching[n] |= gap <= 2 * SKIN
             continue
         x = position[i, 0] + stop[i] * displacement[i, 0]

@@ -68,6 +68,21 @@ def _heading(z: float, w: float, forward_cos: float, forward_sin: float) -> tupl
 
 
 @compiled_inner
+def _cos_sin(angle: float) -> tuple[float, float]:
+    """Cosine and sine; those of a control step's small angles by their series, in a third of the time."""
+    if abs(angle) > 0.25:
+        return float(np.cos(angle)), float(np.sin(angle))
+    s = angle * angle
+    cos = 1.0 - s * 0.5 * (
+        1.0 - s * (1 / 12) * (1.0 - s * (1 / 30) * (1.0 - s * (1 / 56) * (1.0 - s * (1 / 90) * (1.0 - s * (1 / 132)))))
+    )
+    sin = angle * (
+        1.0 - s * (1 / 6) * (1.0 - s * (1 / 20) * (1.0 - s * (1 / 42) * (1.0 - s * (1 / 72) * (1.0 - s * (1 / 110)))))
+    )
+    return cos, sin
+
+
+@compiled_inner
 def _wanted_motion(
     vx: float, vy: float, omega: float, half_cos: float, half_sin: float, axle_offset: float, dt: float
 ) -> tuple[float, float, float]:
@@ -160,7 +175,7 @@ def step_worlds(
     for r in range(num_robots):
         radius[r] = parameters[r, RADIUS] + contact_margin / 2
         has_boxes |= parameters[r, BOX_LENGTH] > 0.0
-    movers = np.zeros((num_robots if has_boxes else 0, len(MOVER_COLUMNS)))
+    movers = np.zeros((num_robots + 1 if has_boxes else 0, len(MOVER_COLUMNS)))
     for e in range(num_envs):
         if not active_worlds[e]:
             new_partners, used = _copy_partners(partners, partner_start[e], partner_count[e], new_partners, used)
@@ -175,7 +190,7 @@ def step_worlds(
                 pass
             elif follows[e, r]:
                 displacement[r, 0], displacement[r, 1] = moves[e, r, DX], moves[e, r, DY]
-                half_cos[r], half_sin[r] = np.cos(moves[e, r, TURN] / 2), np.sin(moves[e, r, TURN] / 2)
+                half_cos[r], half_sin[r] = _cos_sin(moves[e, r, TURN] / 2)
                 omega[r], sagitta[r], turns[r] = moves[e, r, RATE], moves[e, r, SAGITTA], moves[e, r, TURN]
                 twists[e, r, 0], twists[e, r, 1], twists[e, r, 2] = moves[e, r, VX], moves[e, r, VY], moves[e, r, RATE]
             else:
@@ -192,7 +207,7 @@ def step_worlds(
                 if parameters[r, DRIVE] == ACKERMANN:  # bicycle model about the rear axle
                     omega[r] = vx * np.tan(turn) / parameters[r, WHEELBASE]
                 turns[r] = omega[r] * dt
-                half_cos[r], half_sin[r] = np.cos(turns[r] / 2), np.sin(turns[r] / 2)
+                half_cos[r], half_sin[r] = _cos_sin(turns[r] / 2)
                 x, y, sagitta[r] = _wanted_motion(
                     vx, vy, omega[r], half_cos[r], half_sin[r], parameters[r, AXLE_OFFSET], dt
                 )
@@ -245,7 +260,7 @@ def step_worlds(
                 if stopped:  # what was stopped has lost its speed, but a steering angle stays
                     twists[e, r, 0] = twists[e, r, 1] = 0.0
                     if parameters[r, BOX_LENGTH] > 0.0:
-                        half_cos[r], half_sin[r] = np.cos(stop[r] * turns[r] / 2), np.sin(stop[r] * turns[r] / 2)
+                        half_cos[r], half_sin[r] = _cos_sin(stop[r] * turns[r] / 2)
                         omega[r] = 0.0
                         if parameters[r, DRIVE] != ACKERMANN:
                             twists[e, r, 2] = 0.0
@@ -253,7 +268,9 @@ def step_worlds(
                 position[e, r, 1] = plane[r, 1] + stop[r] * displacement[r, 1]
                 z = orientation[e, r, 2] * half_cos[r] + orientation[e, r, 3] * half_sin[r]
                 w = orientation[e, r, 3] * half_cos[r] - orientation[e, r, 2] * half_sin[r]
-                norm = 1.0 / np.sqrt(z * z + w * w)
+                square = z * z + w * w
+                # One step of Newton's keeps the length at 1 to the last digit, without root and division.
+                norm = 1.5 - 0.5 * square if abs(square - 1.0) < 1e-8 else 1.0 / np.sqrt(square)
                 z, w = z * norm, w * norm
                 orientation[e, r, 0] = orientation[e, r, 1] = 0.0
                 orientation[e, r, 2], orientation[e, r, 3] = z, w

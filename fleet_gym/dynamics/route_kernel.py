@@ -10,8 +10,9 @@ from fleet_gym._numba import compiled_inner, compiled_like_numpy
 #: Columns of a move: displacement x, y (m), turn (rad), body velocity at its end vx, vy (m/s), turn rate (rad/s), by
 #: how much the way leaves its chord (m), and 1 while the robot moves.
 MOVE_COLUMNS = DX, DY, TURN, VX, VY, RATE, SAGITTA, MOVING = tuple(range(8))
-#: Columns of a leg: start x, y (m) of the drive's centre, heading (rad), and time since the start (s).
-LEG_COLUMNS = LEG_X, LEG_Y, LEG_HEADING, ELAPSED = tuple(range(4))
+#: Columns of a leg: start x, y (m) of the drive's centre, heading (rad), time since the start (s) and the way made
+#: since then (m).
+LEG_COLUMNS = LEG_X, LEG_Y, LEG_HEADING, ELAPSED, LEG_WAY = tuple(range(5))
 #: Columns of the robot table: speed (m/s), acceleration (m/s^2), turn rate (rad/s), turn acceleration (rad/s^2), axle
 #: offset (m), 1 for omnidirectional bases.
 ROBOT_COLUMNS = SPEED, ACCELERATION, TURN_RATE, TURN_ACCELERATION, OFFSET, OMNIDIRECTIONAL = tuple(range(6))
@@ -67,7 +68,7 @@ def _leg_pose(
     slides and turns at the same time.
 
     Args:
-        leg: (4,), see `LEG_COLUMNS`.
+        leg: (5,), see `LEG_COLUMNS`.
         robot: (6,), see `ROBOT_COLUMNS`.
         goal: (3,) x, y (m) of the root link's origin and heading (rad), NaN for any.
         t: s.
@@ -151,7 +152,7 @@ def plan_moves(
         repeats: (N,) whether the first follows the last.
         cursor: (N,) the way point it is heading for; changed.
         status: (N,) see `IDLE`; changed.
-        legs: (N, 4), see `LEG_COLUMNS`; ELAPSED < 0 begins the leg at the present pose; changed.
+        legs: (N, 5), see `LEG_COLUMNS`; ELAPSED < 0 begins the leg at the present pose; changed.
         moves: (N, 8), set, see `MOVE_COLUMNS`.
     """
     pose = np.zeros(7)
@@ -166,13 +167,10 @@ def plan_moves(
         if legs[n, ELAPSED] < 0.0:
             legs[n, LEG_X] = position[n, 0] + offset * np.cos(heading)
             legs[n, LEG_Y] = position[n, 1] + offset * np.sin(heading)
-            legs[n, LEG_HEADING], legs[n, ELAPSED] = heading, 0.0
-        way = 0.0
+            legs[n, LEG_HEADING], legs[n, ELAPSED], legs[n, LEG_WAY] = heading, 0.0, 0.0
         t = legs[n, ELAPSED] + dt
-        _leg_pose(legs[n], robots[n], waypoints[first[n] + cursor[n]], legs[n, ELAPSED], pose)
-        way -= pose[6]
         total = _leg_pose(legs[n], robots[n], waypoints[first[n] + cursor[n]], t, pose)
-        way += pose[6]
+        way = pose[6] - legs[n, LEG_WAY]
         instant = 0
         while t >= total - 1e-12:
             is_last = cursor[n] + 1 >= length[n]
@@ -185,7 +183,7 @@ def plan_moves(
             t = max(t - total, 0.0)
             total = _leg_pose(legs[n], robots[n], waypoints[first[n] + cursor[n]], t, pose)
             way += pose[6]
-        legs[n, ELAPSED] = t
+        legs[n, ELAPSED], legs[n, LEG_WAY] = t, pose[6]
         moves[n, DX] = pose[0] - offset * np.cos(pose[2]) - position[n, 0]
         moves[n, DY] = pose[1] - offset * np.sin(pose[2]) - position[n, 1]
         moves[n, TURN] = _wrap(pose[2] - heading)
