@@ -37,7 +37,7 @@ OVERHEAD = Camera("overhead", 320, 240, position=(0.0, -2.5, 4.0), target=(0.0, 
 NEW_ON_RESUME = ("run", "resume", "total_steps", "record_every", "memory_profiling")
 
 
-def parse_arguments(defaults: Sequence[str] = ()) -> argparse.Namespace:
+def parse_arguments(defaults: Sequence[str] = (), command_line: Sequence[str] | None = None) -> argparse.Namespace:
     """Reads the command line, which comes after the defaults of an example that has others."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -64,7 +64,7 @@ def parse_arguments(defaults: Sequence[str] = ()) -> argparse.Namespace:
     add("--evaluation-episodes", type=int, default=200)
     add("--record-every", type=int, default=50, help="every n-th episode of world 0 becomes a video; 0: none")
     add("--memory-profiling", choices=("auto", "light", "off"), default="auto")
-    return parser.parse_args([*defaults, *sys.argv[1:]])
+    return parser.parse_args([*defaults, *(sys.argv[1:] if command_line is None else command_line)])
 
 
 # ---- The environments ----
