@@ -139,6 +139,7 @@ def _evaluate(
                 out=out,
                 videos=videos if made.records else 0,
                 cameras=made.cameras,
+                frame_source=made.frame_source,
                 config=facts,
                 on_episode=report_episode,
                 **options,

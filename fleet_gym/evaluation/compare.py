@@ -39,7 +39,18 @@ from fleet_gym.video.episode_log import read_episodes
 MIN_COMMON = 0.5
 MAX_LISTED = 200
 _BETTER = {"success": 1, "return": 1, "collisions": -1}
-_OWN_CONFIG = ("policy", "policy_sha256", "episodes", "num_envs", "seed", "videos", "cameras", "camera_size", "profile")
+_OWN_CONFIG = (
+    "policy",
+    "policy_sha256",
+    "episodes",
+    "num_envs",
+    "seed",
+    "videos",
+    "cameras",
+    "frame_source",
+    "camera_size",
+    "profile",
+)
 
 
 @dataclass(frozen=True)

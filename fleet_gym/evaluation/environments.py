@@ -6,7 +6,7 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -65,11 +65,13 @@ class MadeEnv:
         env: in autoreset mode DISABLED.
         cameras: names to record, None for all.
         records: whether there is anything to record.
+        frame_source: where the images come from, as `evaluate` takes it.
     """
 
     env: AnyVectorEnv
     cameras: tuple[str, ...] | None
     records: bool
+    frame_source: Literal["auto", "render"] = "auto"
 
 
 def find_spec(env_id: str) -> Any:
@@ -181,8 +183,10 @@ def _make_other(env_id: str, request: EnvRequest) -> MadeEnv:
     else:
         mode = {"vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": AutoresetMode.DISABLED}}
     env = gym.make_vec(env_id, num_envs=request.num_envs, **mode, **kwargs)
-    if wanted in ((NO_CAMERAS,), (RENDER,)):
-        return MadeEnv(env, None, wanted == (RENDER,))
+    if wanted == (RENDER,):
+        return MadeEnv(env, None, True, "render")
+    if wanted == (NO_CAMERAS,):
+        return MadeEnv(env, None, False)
     return MadeEnv(env, wanted, True)
 
 

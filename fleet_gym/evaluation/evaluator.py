@@ -105,6 +105,7 @@ def evaluate(
             "confidence": confidence,
             "videos": videos if out is not None else 0,
             "cameras": None if cameras is None else list(cameras),
+            "frame_source": frame_source,
             "profile": profile,
         }
         folder = stack.enter_context(claimed(out, facts, versions()))

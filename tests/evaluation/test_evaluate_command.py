@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -176,6 +177,22 @@ def test_environments_of_others_are_made_by_their_id(
     assert len(read_episodes(out)) == 7
     assert not list(out.glob("*.mp4"))
     assert "success" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("cameras", "recorded"), [("render", "render"), ("front", "front"), (None, None)])
+def test_others_are_recorded_by_rendering_or_by_the_names_of_their_images(
+    cameras: str | None, recorded: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gymnasium.envs.registration.registry", dict(gym.registry))
+    gym.register("Coded-v0", "fleet_gym.testing.coded_color_env:CodedColorEnv")
+    arguments = ["evaluate", "--env=Coded-v0", "--policy=random", "--episodes=5", "--num-envs=2", "--videos=3"]
+    arguments += ["--profile=off", "--out", str(tmp_path / "run")]
+    assert run_main(monkeypatch, *arguments, *([] if cameras is None else ["--cameras", cameras])) == 0
+    found = {path.name: frames(path) for path in (tmp_path / "run").glob("*.mp4")}
+    which = ((0, 0), (1, 0), (0, 1))  # the first three episodes over both worlds
+    names = {f"robot-cam-env{env}-{recorded}-episode-{episode}.mp4" for env, episode in which}
+    assert found == ({} if recorded is None else dict.fromkeys(names, 6))
+    assert read_run(tmp_path / "run").length.value == 5
 
 
 def test_a_function_of_ones_own_is_imported_from_the_working_directory(

@@ -17,7 +17,7 @@ from fleet_gym.evaluation.statistics import (
     wilson_interval,
 )
 
-REPETITIONS = 400
+REPETITIONS = 250
 
 
 def binomial_coverage(p: float, n: int) -> float:
