@@ -8,18 +8,14 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def positive_int(name: str, value: Any) -> int:
-    """Returns `value` as int if it is a whole number of at least 1.
+def positive_int(name: str, value: Any, maximum: int | None = None) -> int:
+    """Returns `value` as int if it is a whole number of at least 1 and, if given, at most `maximum`.
 
     Raises:
         TypeError: for anything but an integer (bool included).
-        ValueError: below 1.
+        ValueError: below 1 or above `maximum`.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name}: expected an int >= 1, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name}: expected an int >= 1, got {value!r}")
-    return int(value)
+    return _int_in(name, value, 1, maximum)
 
 
 def non_negative_int(name: str, value: Any) -> int:
@@ -29,11 +25,17 @@ def non_negative_int(name: str, value: Any) -> int:
         TypeError: for anything but an integer (bool included).
         ValueError: below 0.
     """
+    return _int_in(name, value, 0, None)
+
+
+def _int_in(name: str, value: Any, minimum: int, maximum: int | None) -> int:
+    message = f"{name}: expected an int >= {minimum}{'' if maximum is None else f' and <= {maximum}'}, got {value!r}"
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name}: expected an int >= 0, got {value!r}")
-    if value < 0:
-        raise ValueError(f"{name}: expected an int >= 0, got {value!r}")
-    return int(value)
+        raise TypeError(message)
+    number = int(value)
+    if number < minimum or (maximum is not None and number > maximum):
+        raise ValueError(message)
+    return number
 
 
 def finite_float(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet_gym._validation import finite_float, positive_int
 from fleet_gym.world.forward_kinematics import Frames, load_tree
 
 if TYPE_CHECKING:
@@ -75,11 +75,10 @@ class Camera:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        self._set("width", _positive_int(self, "width", MAX_SIDE))
-        self._set("height", _positive_int(self, "height", MAX_SIDE))
-        self._set("render_every", _positive_int(self, "render_every"))
+        for argument, most in (("width", MAX_SIDE), ("height", MAX_SIDE), ("render_every", None)):
+            self._set(argument, positive_int(_of(self, argument), getattr(self, argument), most))
         for argument in ("fov", "near", "far"):
-            self._set(argument, _number(self, argument))
+            self._set(argument, finite_float(_of(self, argument), getattr(self, argument)))
         if not MIN_FOV <= self.fov <= 180.0 - MIN_FOV:
             raise ValueError(
                 f"{_of(self, 'fov')}: expected degrees in (0, 180), at least {MIN_FOV} from both, got {self.fov!r}"
@@ -311,32 +310,6 @@ def _check_name(name: object) -> None:
         raise ValueError(f"camera name: expected one that ends in neither of {_RESERVED_SUFFIXES}, got {name!r}")
 
 
-def _positive_int(camera: Camera, argument: str, most: int | None = None) -> int:
-    value = getattr(camera, argument)
-    message = f"{_of(camera, argument)}: expected a positive int{f' of at most {most}' if most else ''}, got {value!r}"
-    if isinstance(value, (bool, np.bool_)):
-        raise TypeError(message)
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(message) from None
-    if number < 1 or (most is not None and number > most):
-        raise ValueError(message)
-    return number
-
-
-def _finite_float(what: str, value: object) -> float:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{what}: expected a number, got {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{what}: expected a finite number, got {value!r}")
-    return float(value)
-
-
-def _number(camera: Camera, argument: str) -> float:
-    return _finite_float(_of(camera, argument), getattr(camera, argument))
-
-
 def _vector(camera: Camera, argument: str, length: int) -> tuple[float, ...]:
     value = getattr(camera, argument)
     what = _of(camera, argument)
@@ -344,7 +317,7 @@ def _vector(camera: Camera, argument: str, length: int) -> tuple[float, ...]:
         raise TypeError(f"{what}: expected {length} numbers, got {value!r}")
     if len(value) != length:
         raise ValueError(f"{what}: expected {length} numbers, got {value!r}")
-    return tuple(_finite_float(what, entry) for entry in value)
+    return tuple(finite_float(what, entry) for entry in value)
 
 
 def _mount(camera: Camera) -> int | tuple[int, str]:
