@@ -106,9 +106,12 @@ class PhysicsDynamics:
         self._mobile = np.array([i for i, slot in enumerate(self._slots) if not slot.is_static], dtype=np.intp)
         self._free = self._solids[free]
         self._moving = np.concatenate([self._mobile, robots + np.array(free, dtype=np.intp)])
+        self._joints_read = np.zeros((robots, scene.max_joints), dtype=np.bool_)
         self._rest_joints = np.zeros((robots, scene.max_joints))
         for rest, slot in zip(self._rest_joints, self._slots, strict=True):
             rest[: len(slot.geometry.movable)] = [slot.geometry.joints[i].rest_position for i in slot.geometry.movable]
+        for robot, slot in enumerate(self._slots):
+            self._joints_read[robot, : len(slot.geometry.movable)] = True
         self._reach = np.array(body_reach(scene, self._slots), dtype=np.float64)
         self._motion = np.zeros((num_envs, len(self._moving), 13))
         self._twist = np.zeros((num_envs, robots, scene.action_size))
@@ -129,9 +132,11 @@ class PhysicsDynamics:
         wanted = np.where(self.state.active[worlds, :, None], commands[worlds], 0.0)
         last = self._twist[worlds]
         self._twist[worlds] = np.clip(wanted, last - self._largest_change, last + self._largest_change)
-        near = self._pairs_in_reach(worlds)
-        for world, pairs in zip(worlds.tolist(), near, strict=True):
-            self._step_world(world, [(i, k) for i, k in np.argwhere(pairs).tolist()])
+        rows, first, second = np.nonzero(self._pairs_in_reach(worlds))
+        pairs = list(zip(first.tolist(), second.tolist(), strict=True))
+        ends = np.searchsorted(rows, np.arange(len(worlds) + 1)).tolist()
+        for world, begin, end in zip(worlds.tolist(), ends, ends[1:], strict=False):
+            self._step_world(world, pairs[begin:end])
         self._publish(worlds)
 
     def reset(self, worlds: NDArray[np.intp], sample: WorldSample) -> None:
@@ -239,12 +244,11 @@ class PhysicsDynamics:
             simulation.drive(robot, twist[0], twist[1])
         touched = simulation.advance(self._substeps, pairs)
         self._motion[world] = np.array(simulation.read_motion()).reshape(-1, 13)
-        for robot, slot in enumerate(self._slots):
-            count = len(slot.geometry.movable)
-            if count and state.active[world, robot]:
-                positions, velocities = simulation.read_joints(robot)
-                state.joint_position[world, robot, :count] = positions
-                state.joint_velocity[world, robot, :count] = velocities
+        read = self._joints_read & state.active[world, :, None]
+        moving = np.flatnonzero(read.any(axis=1)).tolist()
+        joints = [joint[:2] for robot in moving for joint in simulation.read_joints(robot)]
+        if joints:
+            state.joint_position[world][read], state.joint_velocity[world][read] = np.array(joints).T
         self._record_contacts(world, touched)
 
     def _record_contacts(self, world: int, touched: list[tuple[int, int]]) -> None:

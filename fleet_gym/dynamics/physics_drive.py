@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from fleet_gym.world.robots import RobotModel, Wheels
 from fleet_gym.world.urdf import UrdfGeometry
@@ -48,6 +49,16 @@ class WheelDrive:
     track: float
     wheelbase: float
 
+    @cached_property
+    def joints(self) -> tuple[int, ...]:
+        """Joints of `wheels`."""
+        return tuple(wheel.joint for wheel in self.wheels)
+
+    @cached_property
+    def torques(self) -> tuple[float, ...]:
+        """Limits of the motors of `wheels`, N m."""
+        return (self.torque,) * len(self.wheels)
+
     def targets(self, speed: float, turn: float) -> tuple[list[float], list[float]]:
         """Returns wheel joint speeds, rad/s, and steering angles (left, right or none), rad.
 
@@ -63,7 +74,8 @@ class WheelDrive:
             angles = [
                 math.atan2(self.wheelbase * slope, self.wheelbase - side * self.track / 2 * slope) for side in (1, -1)
             ]
-        return [self._joint_speed(wheel, speed, turn) for wheel in self.wheels], angles
+            return [self._joint_speed(wheel, speed, turn) for wheel in self.wheels], angles
+        return [(speed - turn * wheel.left) * wheel.gain for wheel in self.wheels], angles
 
     def _joint_speed(self, wheel: Wheel, speed: float, turn: float) -> float:
         along = speed - turn * wheel.left

@@ -161,10 +161,10 @@ class PhysicsWorld:
         speeds, angles = drive.targets(speed, turn)
         p.setJointMotorControlArray(
             body,
-            [wheel.joint for wheel in drive.wheels],
+            drive.joints,
             p.VELOCITY_CONTROL,
             targetVelocities=speeds,
-            forces=[drive.torque] * len(speeds),
+            forces=drive.torques,
             physicsClientId=self._id,
         )
         if angles:
@@ -190,14 +190,15 @@ class PhysicsWorld:
                 self._park(body)  # it falls otherwise, ever faster
         watched = [(pair, self._bodies[pair[0]].id, self._bodies[pair[1]].id) for pair in pairs]
         touched: list[tuple[int, int]] = []
+        step, contact_points = p.stepSimulation, p.getContactPoints
         for _ in range(substeps):
-            p.stepSimulation(physicsClientId=client)
+            step(client)
             if watched:
                 quiet = []
                 for entry in watched:
-                    points = p.getContactPoints(entry[1], entry[2], physicsClientId=client)
+                    points = contact_points(entry[1], entry[2], physicsClientId=client)
                     # Points appear before shapes meet: only a force says that they did.
-                    if any(point[9] > 0.0 for point in points):
+                    if points and any(point[9] > 0.0 for point in points):
                         touched.append(entry[0])
                     else:
                         quiet.append(entry)
@@ -218,12 +219,12 @@ class PhysicsWorld:
             rows.append((*position, *orientation, *velocity, *turn))
         return rows
 
-    def read_joints(self, robot: int) -> tuple[list[float], list[float]]:
-        """Positions and velocities of a robot's movable joints; rad or m, and per s."""
-        states = pybullet().getJointStates(
+    def read_joints(self, robot: int) -> Sequence[tuple[float, ...]]:
+        """Position and velocity of each of a robot's movable joints, rad or m, and per s; more may follow them."""
+        states: Sequence[tuple[float, ...]] = pybullet().getJointStates(
             self._bodies[robot].id, self._slots[robot].geometry.movable, physicsClientId=self._id
         )
-        return [state[0] for state in states], [state[1] for state in states]
+        return states
 
     def _load(self, scene: Scene) -> list[_Body]:
         p, client = pybullet(), self._id

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any
 
@@ -80,7 +80,7 @@ class UrdfGeometry:
     lowest: float
     highest: float
 
-    @property
+    @cached_property
     def movable(self) -> tuple[int, ...]:
         """Indices of the movable joints."""
         return tuple(i for i, joint in enumerate(self.joints) if joint.movable)
