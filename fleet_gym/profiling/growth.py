@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import linecache
+import math
 import os
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +21,8 @@ Location = tuple[tuple[str, int], ...]
 """(file name, line number) of each frame, innermost last."""
 
 TOP_LINES = 10
+SHARE_OF_LEAK = 0.1
+UNTRACED_SHARE = 0.3
 WATCHED_S = 2.0
 """Time a window may spend on readings around calls into C: in a fragmented heap each can take milliseconds."""
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -62,6 +65,26 @@ def growing_lines(
         if size > old_size:
             grown.append(_python_line(location, size - old_size, count - old_count, steps))
     return _most(grown)
+
+
+def relevant_lines(lines: Iterable[TopLine], slopes: Mapping[str, float], untraced: float = 0.0) -> tuple[TopLine, ...]:
+    """Returns the lines that can explain a leak, fastest first: those with at least a tenth of its slope.
+
+    Python's larger objects live in the C heap, so a line of Python may be what makes that leak. A call into C is not
+    when what tracemalloc does not know of hardly grows: then calls around which Python's small objects are freed look
+    as if they allocated.
+
+    Args:
+        lines: candidates.
+        slopes: bytes per step of the signals that leak. Without one, lines of Python are all returned.
+        untraced: growth of the C heap without what tracemalloc knows of, bytes per step.
+    """
+    native = slopes.get("native", slopes.get("rss", math.inf))
+    least = {"python": slopes.get("python", 0.0 if native == math.inf else native), "native": math.inf}
+    if untraced >= UNTRACED_SHARE * native:
+        least["native"] = max(native, untraced)
+    kept = [line for line in lines if line.bytes_per_step >= SHARE_OF_LEAK * least[line.kind]]
+    return tuple(sorted(kept, key=lambda line: -line.bytes_per_step))
 
 
 def _most(lines: list[TopLine]) -> list[TopLine]:
@@ -148,14 +171,20 @@ class TracingWindow:
         steps: length.
         nframe: frames kept per allocation.
         native: reads the bytes of the C heap.
+
+    Attributes:
+        untraced: growth of the C heap without what tracemalloc knows of, bytes per step, once closed.
     """
 
     def __init__(self, steps: int, nframe: int, native: Callable[[], int]) -> None:
         self._half = max(1, steps // 2)
         self._nframe = nframe
         self._lease = TraceLease(nframe)
-        self._calls = NativeCalls(lambda: native() - tracemalloc.get_traced_memory()[0])
+        self._native = native
+        self._calls = NativeCalls(self._read)
         self._snapshots = [traced_lines(nframe)]
+        self._start = self._read()
+        self.untraced = 0.0
         self._steps = 0
         self._watches_calls = False
         self.release = self._lease.release
@@ -172,6 +201,9 @@ class TracingWindow:
         if self._watches_calls:
             sys.setprofile(None)
             self._watches_calls = False
+
+    def _read(self) -> int:
+        return self._native() - tracemalloc.get_traced_memory()[0]
 
     @property
     def takes_snapshot_next(self) -> bool:
@@ -191,6 +223,7 @@ class TracingWindow:
         if len(self._snapshots) >= 3:
             start, middle, end = self._snapshots[:3]
             lines = self._steady(start, middle, end)
+        self.untraced = 0.0 if self._lease.is_lost else (self._read() - self._start) / max(self._steps, 1)
         self.release()
         return (*lines, *self._calls.lines(self._steps))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
 import tracemalloc
 import weakref
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleet_gym.profiling import signals
-from fleet_gym.profiling.growth import Location, TracingWindow, growing_lines, traced_lines
+from fleet_gym.profiling.growth import Location, TracingWindow, growing_lines, relevant_lines, traced_lines
 from fleet_gym.profiling.intervals import SIGNALS, MemoryRecord, RecordStore, Samples, Spread, mib
 from fleet_gym.profiling.log import logger, say
 from fleet_gym.profiling.native_phases import NativePhases, NativeSampler
@@ -19,7 +20,15 @@ from fleet_gym.profiling.report import MemoryReport, PhaseMemory, TopLine, hints
 from fleet_gym.profiling.settings import MemorySettings
 from fleet_gym.profiling.sinks import Sink, open_sinks
 from fleet_gym.profiling.sources import Rss, SlowSignals, TracedHeap, native_reader
-from fleet_gym.profiling.verdict import BLOCK_BYTES, BLOCKS_THRESHOLD, MIN_INTERVALS, LeakVerdict, MinimaSeries, judge
+from fleet_gym.profiling.verdict import (
+    BLOCK_BYTES,
+    BLOCKS_THRESHOLD,
+    MIN_INTERVALS,
+    WARM_UP,
+    LeakVerdict,
+    MinimaSeries,
+    judge,
+)
 
 KEPT_RECORDS = 1000
 FIRST_SNAPSHOT = 10
@@ -69,9 +78,12 @@ class MemoryProfiler:
         self._own_bytes = dict.fromkeys(
             SIGNALS, 0
         )  # what snapshots and collections changed: no growth of the program's
+        self._garbage: dict[int, dict[str, int]] = {}  # collected here: step -> bytes by signal
         self._looks: dict[str, LeakVerdict] = {}
         self._next_look = MIN_INTERVALS
         self._window: TracingWindow | None = None
+        self._paused: tuple[int, dict[str, int]] | None = None  # step and levels when the window opened
+        self._unjudged_steps = 0
         self._window_lines: tuple[TopLine, ...] = ()
         self._traces = settings.mode == "trace"
         self._source: TracedHeap | Rss = TracedHeap(settings.nframe) if self._traces else Rss()
@@ -106,10 +118,9 @@ class MemoryProfiler:
 
     def before_reset(self) -> int:
         """To be called before each reset; its result is for `after_reset`."""
-        before = self._native.before_reset()
         if self._window is not None:
-            self._window.before_call()
-        return before
+            return self._before_step_in_window()
+        return self._native.before_reset()
 
     def after_reset(self, before: int) -> None:
         """Takes the state after a reset into account.
@@ -159,13 +170,15 @@ class MemoryProfiler:
             return self._final
         usage = self.usage()
         phases, outside_bytes = self._phases.so_far(self._count, self._native.timed_read())
-        verdicts = {name: self._judge(name) for name in self._series}
+        verdicts = self._judge_all()
         lines = self._window_lines
         if isinstance(self._source, TracedHeap) and not self._is_lost:
             step, snapshot = self._snapshots[0]
             with self._own_work():
                 now = traced_lines(self._settings.nframe)
-            lines = tuple(growing_lines(snapshot, now, self._total_steps + self._count - step))
+            lines = relevant_lines(
+                growing_lines(snapshot, now, self._total_steps + self._count - step), _leaking_slopes(verdicts)
+            )
         return MemoryReport(
             steps=self._total_steps + self._count,
             seconds=time.perf_counter() - self._started,
@@ -237,6 +250,26 @@ class MemoryProfiler:
 
         Only then: every look has its own chance of a false alarm.
         """
+        if self._paused is None:
+            self._append_minima()
+        elif self._window is None:
+            self._resume(*self._paused)
+        self._full_intervals += 1
+        if self._full_intervals == FIRST_SNAPSHOT:
+            with self._own_work(collects=True):
+                gc.collect()  # the start-up's garbage: what is collected later is of the profiled steps
+            with self._own_work():
+                self._take_snapshot()
+        if self._full_intervals == self._next_look:
+            self._next_look *= 2
+            self._looks = self._judge_all()
+            with self._own_work():
+                self._take_snapshot()
+            suspects = any(look.status == "leak" for look in self._looks.values())
+            if self._settings.mode == "auto" and suspects and self._paused is None:
+                self._open_window()
+
+    def _append_minima(self) -> None:
         traced = self._source.name == "tracemalloc" and not self._is_lost
         lows = {
             "python": self._samples.levels.low if traced else self._blocks * BLOCK_BYTES,
@@ -248,18 +281,24 @@ class MemoryProfiler:
             del lows["native"]  # too dear to be read in this interval
         self._readings_remembered = self._native.readings
         for name, low in lows.items():
-            self._series[name].append(self._total_steps, low - self._own_bytes[name])
-        self._full_intervals += 1
-        if self._full_intervals == FIRST_SNAPSHOT:
-            with self._own_work():
-                self._take_snapshot()
-        if self._full_intervals == self._next_look:
-            self._next_look *= 2
-            with self._own_work():
-                self._looks = {name: self._judge(name) for name in self._series}
-                self._take_snapshot()
-            if self._settings.mode == "auto" and any(look.status == "leak" for look in self._looks.values()):
-                self._open_window()
+            self._series[name].append(self._total_steps - self._unjudged_steps, low - self._own_bytes[name])
+
+    def _resume(self, step: int, levels: Mapping[str, int]) -> None:
+        """Goes on as if the window had not been: tracing grows by itself."""
+        self._paused = None
+        self._unjudged_steps += self._total_steps - step
+        for name, level in self._levels().items():
+            self._own_bytes[name] = level - levels[name]
+
+    def _judge_all(self) -> dict[str, LeakVerdict]:
+        """Judges every signal; before any is called a leak, garbage is collected and taken off."""
+        with self._own_work():
+            verdicts = {name: self._judge(name) for name in self._series}
+        if any(verdict.status == "leak" for verdict in verdicts.values()):
+            with self._own_work(collects=True):
+                gc.collect()
+            verdicts = {name: self._judge(name) for name in self._series}
+        return verdicts
 
     def _judge(self, name: str) -> LeakVerdict:
         series = self._series[name]
@@ -269,24 +308,35 @@ class MemoryProfiler:
         verdict = judge(series.steps, series.values, threshold)
         if verdict.status != "leak":
             return verdict
+        judged = series.steps[int(len(series) * WARM_UP) :]
+        garbage = sum(freed.get(name, 0) for step, freed in self._garbage.items() if step > judged[0])
+        if verdict.bytes_per_step - garbage / (judged[-1] - judged[0]) <= threshold:
+            return replace(verdict, status="stable")
         steps_per_second = self._total_steps / max(time.perf_counter() - self._started, 1e-9)
         left = max(self._slow.limit_mb - self._slow.used_mb(), 0.0)
         hours = left / mib(verdict.bytes_per_step * steps_per_second) / 3600
         return replace(verdict, hours_to_limit=hours)
 
     @contextlib.contextmanager
-    def _own_work(self) -> Iterator[None]:
+    def _own_work(self, *, collects: bool = False) -> Iterator[None]:
         """Around what allocates for the profiler or collects the program's garbage: neither is growth or a fall of its.
 
         Else a collection at the first suspicion would look as if the leak had been given back.
+
+        Args:
+            collects: whether garbage is collected, and nothing else done: what that frees was no leak.
         """
         before = self._levels()
         yield
-        for name, level in self._levels().items():
-            if name in before:
-                self._own_bytes[name] += level - before[name]
-                if name == "native":
-                    self._phases.exclude(level - before[name])
+        changes = {name: level - before[name] for name, level in self._levels().items() if name in before}
+        for name, change in changes.items():
+            self._own_bytes[name] += change
+        self._phases.exclude(changes["native"])
+        if collects:
+            step = self._total_steps + self._count - self._unjudged_steps
+            self._garbage = {at: freed for at, freed in self._garbage.items() if at > WARM_UP * step}
+            earlier = self._garbage.get(step, {})
+            self._garbage[step] = {name: earlier.get(name, 0) + max(0, -change) for name, change in changes.items()}
 
     def _levels(self) -> dict[str, int]:
         levels = {"native": self._native.timed_read(), "rss": signals.rss_bytes()}
@@ -309,15 +359,16 @@ class MemoryProfiler:
         spacing = self._total_steps // self._phases.resets if self._phases.resets else 0
         steps = self._settings.diagnosis_steps or min(max(4 * spacing, least), most)
         logger.info("[MEMORY+] a leak is suspected: tracing %d steps to name the lines", steps)
+        levels = {name: level - self._own_bytes[name] for name, level in self._levels().items()}
+        self._paused = (self._total_steps, levels)
         with self._own_work():
             self._window = TracingWindow(steps, self._settings.nframe, self._native.read)
         self.before_step = self._before_step_in_window
 
     def _before_step_in_window(self) -> int:
-        before = self._native.before_step()
         if self._window is not None:
             self._window.before_call()
-        return before
+        return -1  # what watching allocates is no growth of the step's
 
     def _step_in_window(self, window: TracingWindow) -> None:
         if window.takes_snapshot_next:
@@ -332,7 +383,8 @@ class MemoryProfiler:
         if self._window is None:
             return
         with self._own_work():
-            self._window_lines = self._window.close()
+            lines = self._window.close()
+            self._window_lines = relevant_lines(lines, _leaking_slopes(self._looks), self._window.untraced)
             self._window = None
         self.before_step = self._native.before_step
         for line in self._window_lines[:3]:
@@ -376,6 +428,10 @@ class MemoryProfiler:
         say(record.plus_line(note))
         for sink in self._sinks:
             sink.write(record)
+
+
+def _leaking_slopes(verdicts: Mapping[str, LeakVerdict]) -> dict[str, float]:
+    return {name: verdict.bytes_per_step for name, verdict in verdicts.items() if verdict.status == "leak"}
 
 
 def _release(source: TracedHeap | Rss, sinks: list[Sink], env_id: int) -> None:

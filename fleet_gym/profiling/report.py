@@ -79,7 +79,8 @@ class MemoryReport:
         verdicts: by signal: ``"python"`` (traced heap; without tracing, blocks counted at 64 bytes each), ``"native"``
             (C heap, in which NumPy arrays and Python objects over 512 bytes live too), ``"rss"``, ``"workers"``.
         phases: native growth during ``"step"`` and ``"reset"``.
-        top_lines: the lines that grow most, Python first. Empty without tracing (mode ``"auto"`` traces on suspicion).
+        top_lines: the lines that grow, fastest first; those that cannot explain a leak are left out. Empty without
+            tracing (mode ``"auto"`` traces on suspicion).
         hints: what the growth usually means.
     """
 
@@ -121,10 +122,11 @@ def hints(
     leaks = {name for name, verdict in verdicts.items() if verdict.status == "leak"}
     found = []
     python, native = verdicts["python"].bytes_per_step, verdicts["native"].bytes_per_step
-    kinds = {line.kind for line in lines}
-    if "python" in leaks and "python" not in kinds:
+    of_python = [line.bytes_per_step for line in lines if line.kind == "python"]
+    if "python" in leaks and not of_python:
         found.append("Python objects grow: mode='auto' or 'trace' names the line that keeps them")
-    if "native" in leaks and "python" in leaks and "python" in kinds and native < 1.5 * python:
+    # Without tracing Python's slope counts blocks, whatever their size: then the lines know better.
+    if "native" in leaks and of_python and native < 1.5 * max(python, sum(of_python)):
         found.append("the native growth is the Python heap's own: objects over 512 bytes and arrays live there")
     elif "native" in leaks:
         found.append(_native_hint(phases, outside_bytes))

@@ -13,7 +13,8 @@ import pytest
 
 from fleet_gym._pybullet import DirectClient, pybullet
 from fleet_gym.profiling import growth
-from fleet_gym.profiling.growth import NativeCalls, TracingWindow, growing_lines, traced_lines
+from fleet_gym.profiling.growth import NativeCalls, TracingWindow, growing_lines, relevant_lines, traced_lines
+from fleet_gym.profiling.report import TopLine
 from fleet_gym.profiling.signals import native_heap_reader
 from fleet_gym.profiling.tracing import TraceLease
 
@@ -161,3 +162,18 @@ def test_a_window_cut_short_still_ends_tracing():
     window.step_done()
     assert tracemalloc.is_tracing()
     assert window.close() == ()
+
+
+def line(kind: str, bytes_per_step: float) -> TopLine:
+    return TopLine(kind, "file.py", 1, int(100 * bytes_per_step), 100, bytes_per_step)
+
+
+def test_lines_that_cannot_explain_the_leak_are_left_out():
+    small, large, call = line("python", 20), line("python", 500), line("native", 400)
+    lines = [small, call, large]
+    assert relevant_lines(lines, {}) == (large, small)
+    assert relevant_lines(lines, {"python": 550.0}) == (large,)
+    assert relevant_lines(lines, {"native": 1000.0}, untraced=450.0) == (large, call)
+    assert relevant_lines(lines, {"native": 1000.0}, untraced=50.0) == (large,)
+    assert relevant_lines(lines, {"native": 1000.0, "python": 100.0}, untraced=450.0) == (large, call, small)
+    assert relevant_lines(lines, {"native": 10_000.0}, untraced=10_000.0) == ()
