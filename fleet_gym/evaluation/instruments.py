@@ -96,8 +96,13 @@ class Instruments:
 
         source: Any = settings.frame_source
         source = frame_source_of(self.env, settings.cameras) if source == "auto" else source
-        if source is None:
+        if source is None and settings.cameras is None:
             return
+        if source is None:
+            raise ValueError(
+                f"cameras: expected none of an environment without images, got {', '.join(settings.cameras or ())}; "
+                "images are those of the observation's 'camera_obs', or of render() with render_mode='rgb_array'"
+            )
         plan, shares = self._plan, self._plan.shares
 
         def wanted(world: int, episode: int) -> bool:

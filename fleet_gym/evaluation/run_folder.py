@@ -45,6 +45,7 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str], config: Mapping[str, Any], versions: Mapping[str, str]) -> None:
         self.path = Path(path).absolute()
         check_out(self.path, config)
+        self._made = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(self.path / RUN, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -79,6 +80,16 @@ class RunFolder:
     def close(self) -> None:
         """Lets others evaluate into it."""
         os.close(self._descriptor)
+
+    def abandon_if_empty(self) -> None:
+        """Gives the folder back as it was found if no episode was finished, so that a mended command can have it."""
+        if self.resumed or (self.path / EPISODE_LOG).exists():
+            return
+        for name in (MEMORY_LOG, TIME_LOG, RUN):
+            (self.path / name).unlink(missing_ok=True)
+        if self._made:
+            with contextlib.suppress(OSError):  # somebody put something into it
+                self.path.rmdir()
 
     def keep_finished(self, plan: Plan) -> list[Episode]:
         """Returns the episodes that were finished before, and removes what is left of others.
@@ -227,10 +238,14 @@ def replace_text(path: Path, text: str) -> None:
 def claimed(
     out: str | os.PathLike[str] | None, config: Mapping[str, Any], versions: Mapping[str, str]
 ) -> Iterator[RunFolder | None]:
-    """Claims the folder for the block; None stays None."""
+    """Claims the folder for the block; None stays None. A run that fails before its first episode leaves no traces."""
     folder = None if out is None else RunFolder(out, config, versions)
     try:
         yield folder
+    except BaseException:
+        if folder is not None:
+            folder.abandon_if_empty()
+        raise
     finally:
         if folder is not None:
             folder.close()

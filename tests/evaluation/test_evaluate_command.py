@@ -281,6 +281,11 @@ def test_comparing_two_runs_prints_a_table_and_writes_a_page(
         (["--policy=math:pi"], "policy: expected math:pi to be a function of the vector environment"),
         (["--policy=builtins:id"], "policy: expected builtins:id(env) to return a function"),
         (["--cameras=left"], "cameras: expected names among ['front', 'overhead'], got left"),
+        (
+            ["--env=CartPole-v1", "--policy=random", "--cameras=left"],
+            "cameras: expected none of an environment without",
+        ),
+        (["--env=CartPole-v1", "--policy=random", "--cameras=render,left"], "got render, left"),
         (["--cameras={"], "cameras: expected a name or the JSON object of a camera, got '{'"),
         (["--cameras", '{"width": 3}'], "cameras: expected a name or the JSON object of a camera"),
         (["--confidence=2"], "confidence: expected a number above 0 and below 1, got 2"),

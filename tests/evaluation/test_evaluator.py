@@ -308,6 +308,13 @@ def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path) -> No
         evaluate(coin_envs(2), idle, episodes=3, out=tmp_path / "letters")
 
 
+def test_a_run_that_fails_at_once_leaves_the_folder_to_a_mended_one(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="camera_obs"):
+        evaluate(coin_envs(2), idle, episodes=3, out=tmp_path, cameras=["left"], frame_source="obs")
+    assert list(tmp_path.iterdir()) == []
+    evaluate(coin_envs(2), idle, episodes=3, out=tmp_path)
+
+
 def test_going_on_with_other_versions_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     evaluate(coin_envs(2), idle, episodes=3, out=tmp_path / "run")
     assert caplog.records == []
