@@ -14,6 +14,7 @@ from fleet_gym.config import SimulationConfig
 from fleet_gym.dynamics.route_kernel import ARRIVED
 from fleet_gym.engine import Engine, Placement
 from fleet_gym.profiling.phases import phase
+from fleet_gym.simulation_ground import items
 from fleet_gym.simulation_robots import SimulatedRobots
 from fleet_gym.simulation_routes import Routes, compile_routes
 from fleet_gym.simulation_world import (
@@ -94,10 +95,11 @@ class SimulatedFleet(SimulatedRobots):
                 beyond the model's limits are clipped.
 
         Raises:
+            TypeError: no list of numbers.
             ValueError: unknown id, wrong number of values, or one that is not finite.
         """
         model = self._mobile(robot)
-        values = [finite_float("command", value) for value in command]
+        values = [finite_float("command", value) for value in items("command", command, "a list of numbers")]
         if len(values) != len(model.command_limits):
             raise ValueError(f"command: expected {len(model.command_limits)} values ({model.drive}), got {command!r}")
         limits = np.array(model.command_limits)
@@ -110,10 +112,16 @@ class SimulatedFleet(SimulatedRobots):
             commands: (R, A) in the order of `robot_ids`, as for `set_velocity`; columns a drive lacks are not used.
 
         Raises:
+            TypeError: no numbers.
             ValueError: another shape, or values that are not finite.
         """
         self._built()
-        values = np.asarray(commands, dtype=np.float64)
+        try:
+            values = np.asarray(commands, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"commands: expected numbers of shape {self._commands.shape[1:]}, got {commands!r}"
+            ) from None
         if values.shape != self._commands.shape[1:] or not np.isfinite(values).all():
             raise ValueError(f"commands: expected finite values of shape {self._commands.shape[1:]}, got {commands!r}")
         limits = self._engine.command_limits if self._engine is not None else 0.0
@@ -144,7 +152,8 @@ class SimulatedFleet(SimulatedRobots):
         Raises:
             ValueError: see `set_goal`, or an empty path.
         """
-        if len(path) == 0:
+        path = items("path", path, "a list of way points")
+        if not path:
             raise ValueError("path: expected at least one way point, got none")
         self._motions[robot] = _Motion(waypoints=self._waypoints(robot, path), repeats=bool(patrol))
 
@@ -259,9 +268,10 @@ class SimulatedFleet(SimulatedRobots):
         half = self.config.arena_size / 2
         rows = []
         for way_point in path:
-            if len(way_point) not in (2, 3):
+            entries = items("goal", way_point, "x, y or x, y, yaw")
+            if len(entries) not in (2, 3):
                 raise ValueError(f"goal: expected x, y or x, y, yaw, got {way_point!r}")
-            values = [finite_float("goal", value) for value in way_point]
+            values = [finite_float("goal", value) for value in entries]
             if max(abs(values[0]), abs(values[1])) > half:
                 raise ValueError(f"goal: expected a point in the arena, |x| and |y| <= {half:g} m, got {way_point!r}")
             rows.append([*values[:2], values[2] if len(values) == 3 else math.nan])

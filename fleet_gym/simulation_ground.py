@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
@@ -132,14 +133,28 @@ class SimulatedGround(ABC):
         """(R, 3) where all robots are: x, y (m) and yaw (rad) of their root links."""
 
 
+def items(name: str, value: Any, what: str) -> list[Any]:
+    """Returns the entries of a list, tuple or array.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    if not is_list and not (isinstance(value, np.ndarray) and value.ndim > 0):
+        raise TypeError(f"{name}: expected {what}, got {value!r}")
+    return list(value)
+
+
 def point(name: str, value: Sequence[float]) -> tuple[float, float]:
     """Checks x and y, m."""
-    if isinstance(value, (str, bytes)) or len(value) != 2:
+    entries = items(name, value, "x and y in m")
+    if len(entries) != 2:
         raise ValueError(f"{name}: expected x and y in m, got {value!r}")
-    return finite_float(name, value[0]), finite_float(name, value[1])
+    return finite_float(name, entries[0]), finite_float(name, entries[1])
 
 
 def _lengths(name: str, values: Sequence[float], count: int) -> list[float]:
-    if isinstance(values, (str, bytes)) or len(values) != count:
+    entries = items(name, values, f"{count} lengths in m")
+    if len(entries) != count:
         raise ValueError(f"{name}: expected {count} lengths in m, got {values!r}")
-    return [finite_float(name, value, minimum=0.0, exclusive=True) for value in values]
+    return [finite_float(name, value, minimum=0.0, exclusive=True) for value in entries]

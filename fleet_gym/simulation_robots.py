@@ -167,9 +167,12 @@ class SimulatedRobots(SimulatedGround):
         """Takes robots and obstacles out of the world.
 
         Raises:
+            TypeError: for anything but ids.
             ValueError: for an id that is not there; then nobody is removed.
         """
         self._require_open()
+        if not isinstance(ids, (int, Iterable)) or isinstance(ids, (bool, str, bytes)):
+            raise TypeError(f"ids: expected an id or several, got {ids!r}")
         gone = {ids} if isinstance(ids, int) else set(ids)
         unknown = gone - {*self.robot_ids, *self.obstacle_ids}
         if unknown:

@@ -345,6 +345,36 @@ def test_a_lasting_contact_does_not_begin_again_when_somebody_is_spawned(sim):
     assert sim.state.collision_starts[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (lambda sim, robot: sim.spawn("diffbot", 5), "position: expected x and y in m, got 5"),
+        (lambda sim, robot: sim.spawn("diffbot", "ab"), "position: expected x and y in m, got 'ab'"),
+        (lambda sim, robot: sim.spawn(3), "robot: expected a name, a URDF path or a RobotModel, got 3"),
+        (lambda sim, robot: sim.spawn("diffbot", (5, 5), "north"), "yaw: expected a finite number, got 'north'"),
+        (lambda sim, robot: sim.spawn_grid("diffbot", 2.5), "count: expected an int >= 1, got 2.5"),
+        (lambda sim, robot: sim.set_goal(robot, 5), "goal: expected x, y or x, y, yaw, got 5"),
+        (lambda sim, robot: sim.set_path(robot, 5), "path: expected a list of way points, got 5"),
+        (lambda sim, robot: sim.set_path(robot, [1, 2]), "goal: expected x, y or x, y, yaw, got 1"),
+        (lambda sim, robot: sim.set_velocity(robot, 1.0), "command: expected a list of numbers, got 1.0"),
+        (lambda sim, robot: sim.set_velocity(robot, ("1", 0)), "command: expected a finite number, got '1'"),
+        (lambda sim, robot: sim.set_velocities("fast"), r"commands: expected numbers of shape \(1, 2\), got 'fast'"),
+        (lambda sim, robot: sim.remove("0"), "ids: expected an id or several, got '0'"),
+        (lambda sim, robot: sim.remove(0.5), "ids: expected an id or several, got 0.5"),
+        (lambda sim, robot: sim.add_box((5, 5), 1.0), "size: expected 3 lengths in m, got 1.0"),
+        (lambda sim, robot: sim.run_simulation("10"), "duration: expected a finite number >= 0, got '10'"),
+    ],
+)
+def test_wrong_types_name_the_argument_and_change_nothing(sim, order, message):
+    robot = sim.spawn("diffbot")
+    with pytest.raises(TypeError, match=message):
+        order(sim, robot)
+    assert sim.robot_ids == (robot,)
+    assert sim.obstacle_ids == ()
+    assert sim.run_simulation(duration=0.5) == 5
+    assert sim.pose(robot) == (0.0, 0.0, 0.0)
+
+
 def test_boxes_stand_where_discs_would_not_and_collide_as_boxes(sim):
     # A husky is 1.01 m long and 0.69 m wide; the disc around it has a radius of 0.58 m.
     fleet = sim.spawn_grid("husky", 4, spacing=1.02, footprint="box")
