@@ -2,8 +2,9 @@
 
 The same PPO training (``examples/ppo_navigation.py``: 64 worlds of 4 robots, the same seed) runs three times side by
 side: bare, with the recorder, and with the recorder and light memory profiling. They take turns; a turn is 50 episodes
-of world 0, one of which is recorded, and ends when its video is final. CPU time is the process's and the encoder's; rows
-are medians of the ratios over the turns. Needs PyTorch and TensorBoard. Run: ``python benchmarks/training_overhead.py``.
+of world 0, one of which is recorded, and ends when its video is final. CPU time is the process's and the encoder's;
+rows are medians of the ratios over the turns. Needs PyTorch and TensorBoard: ``pip install 'fleet-gym[examples]'``.
+Run: ``python benchmarks/training_overhead.py``.
 """
 
 from __future__ import annotations

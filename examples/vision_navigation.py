@@ -30,6 +30,7 @@ ENV_SETTINGS: dict[str, Any] = {
     "task_kwargs": {"num_obstacles": 2, "arena_size": 3.0, "goal_radius": 0.3},
 }
 DEFAULTS = ["--run", "runs/vision_navigation", "--total-steps", "200000", "--num-envs", "64", "--evaluate-every", "10"]
+DEFAULTS += ["--learning-rate", "1e-3"]
 
 
 class VisionPolicy(Policy):
@@ -94,13 +95,17 @@ class OnImages(nn.Module):
         return self.policy(images.flatten(1).unsqueeze(1).float())
 
 
+def make_evaluation_env() -> FleetVectorEnv:
+    return FleetVectorEnv(50, **ENV_SETTINGS, autoreset_mode="Disabled")
+
+
 def train(args: argparse.Namespace) -> dict[str, EvaluationResult]:
     """Trains; returns how random actions, the untrained and the trained network do in the same episodes."""
     args.run.mkdir(parents=True)
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     env = FleetVectorEnv(args.num_envs, **ENV_SETTINGS, autoreset_mode="NextStep")
-    test_env = FleetVectorEnv(50, **ENV_SETTINGS, autoreset_mode="Disabled")
+    test_env = make_evaluation_env()
     policy = VisionPolicy(env.single_action_space.shape[-1], args.hidden)
     episodes = args.evaluation_episodes
     results = {
@@ -125,7 +130,7 @@ def train(args: argparse.Namespace) -> dict[str, EvaluationResult]:
         metadata=settings,
     )
     results["trained"] = evaluate(
-        test_env,
+        make_evaluation_env,
         str(args.run / "policy.pt"),
         episodes=episodes,
         seed=EVALUATION_SEED,
