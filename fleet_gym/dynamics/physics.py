@@ -132,11 +132,7 @@ class PhysicsDynamics:
         wanted = np.where(self.state.active[worlds, :, None], commands[worlds], 0.0)
         last = self._twist[worlds]
         self._twist[worlds] = np.clip(wanted, last - self._largest_change, last + self._largest_change)
-        rows, first, second = np.nonzero(self._pairs_in_reach(worlds))
-        pairs = list(zip(first.tolist(), second.tolist(), strict=True))
-        ends = np.searchsorted(rows, np.arange(len(worlds) + 1)).tolist()
-        for world, begin, end in zip(worlds.tolist(), ends, ends[1:], strict=False):
-            self._step_world(world, pairs[begin:end])
+        self._record_contacts(worlds, self._advance(worlds))
         self._publish(worlds)
 
     def reset(self, worlds: NDArray[np.intp], sample: WorldSample) -> None:
@@ -238,31 +234,46 @@ class PhysicsDynamics:
         if not self._worlds:
             raise ClosedEnvironmentError(f"PhysicsDynamics.{method} was called after close()")
 
-    def _step_world(self, world: int, pairs: list[tuple[int, int]]) -> None:
-        simulation, state = self._worlds[world], self.state
-        for robot, twist in zip(self._mobile.tolist(), self._twist[world, self._mobile].tolist(), strict=True):
-            simulation.drive(robot, twist[0], twist[1])
-        touched = simulation.advance(self._substeps, pairs)
-        self._motion[world] = np.array(simulation.read_motion()).reshape(-1, 13)
-        read = self._joints_read & state.active[world, :, None]
-        moving = np.flatnonzero(read.any(axis=1)).tolist()
-        joints = [joint[:2] for robot in moving for joint in simulation.read_joints(robot)]
+    def _advance(self, worlds: NDArray[np.intp]) -> list[list[tuple[int, int]]]:
+        """Drives and simulates the given worlds, reads back motion and joints, returns the pairs that touched."""
+        state, mobile = self.state, self._mobile.tolist()
+        rows, first, second = np.nonzero(self._pairs_in_reach(worlds))
+        pairs = list(zip(first.tolist(), second.tolist(), strict=True))
+        ends = np.searchsorted(rows, np.arange(len(worlds) + 1)).tolist()
+        twists = self._twist[worlds][:, self._mobile].tolist()
+        read: NDArray[np.bool_] = self._joints_read & state.active[worlds][:, :, None]
+        jointed = np.asarray(read.any(axis=2)).tolist()
+        touched, motion, joints = [], [], []
+        for row, world in enumerate(worlds.tolist()):
+            simulation = self._worlds[world]
+            for robot, twist in zip(mobile, twists[row], strict=True):
+                simulation.drive(robot, twist[0], twist[1])
+            touched.append(simulation.advance(self._substeps, pairs[ends[row] : ends[row + 1]]))
+            motion += simulation.read_motion()
+            for robot, has_joints in enumerate(jointed[row]):
+                if has_joints:
+                    joints += [joint[:2] for joint in simulation.read_joints(robot)]
+        self._motion[worlds] = np.array(motion).reshape(len(worlds), len(self._moving), 13)
         if joints:
-            state.joint_position[world][read], state.joint_velocity[world][read] = np.array(joints).T
-        self._record_contacts(world, touched)
+            values = np.array(joints)
+            for array, column in ((state.joint_position, 0), (state.joint_velocity, 1)):
+                updated = array[worlds]
+                updated[read] = values[:, column]
+                array[worlds] = updated
+        return touched
 
-    def _record_contacts(self, world: int, touched: list[tuple[int, int]]) -> None:
-        since, in_collision = self._since_contact[world], self.state.in_collision[world]
-        since += 1
-        in_collision[:] = False
-        starts = 0
-        for first, second in touched:
-            starts += int(since[first, second] > self._contact_memory)
-            since[first, second] = 0
-            in_collision[first] = True
-            if second < len(in_collision):
-                in_collision[second] = True
-        self.state.collision_starts[world] = starts
+    def _record_contacts(self, worlds: NDArray[np.intp], touched: list[list[tuple[int, int]]]) -> None:
+        self._since_contact[worlds] += 1
+        self.state.in_collision[worlds] = False
+        self.state.collision_starts[worlds] = 0
+        for world, pairs in zip(worlds.tolist(), touched, strict=True):
+            since, in_collision = self._since_contact[world], self.state.in_collision[world]
+            for first, second in pairs:
+                self.state.collision_starts[world] += int(since[first, second] > self._contact_memory)
+                since[first, second] = 0
+                in_collision[first] = True
+                if second < len(in_collision):
+                    in_collision[second] = True
 
     def _pairs_in_reach(self, worlds: NDArray[np.intp]) -> NDArray[np.bool_]:
         """(n, R, K) pairs that could touch within this step: asking PyBullet about the others would be a waste."""

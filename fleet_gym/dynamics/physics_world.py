@@ -96,6 +96,7 @@ class PhysicsWorld:
 
     def __init__(self, scene: Scene, slots: Sequence[SlotPlan]) -> None:
         self._slots = tuple(slots)
+        self._driven: list[tuple[float, float] | None] = [None] * len(self._slots)
         self._client = DirectClient()
         self._id = self._client.id
         try:
@@ -148,15 +149,17 @@ class PhysicsWorld:
                 p.resetBaseVelocity(body.id, row[7:10], row[10:], physicsClientId=client)
         for index, (positions, velocities) in enumerate(joints):
             self._set_joints(index, positions, velocities)
+        self._driven = [None] * len(self._slots)
         for index in range(len(self._slots)):
             self.drive(index, 0.0, 0.0)
         p.performCollisionDetection(physicsClientId=client)
 
     def drive(self, robot: int, speed: float, turn: float) -> None:
-        """Sets a robot's motor targets, see `WheelDrive.targets`; nothing to do for an arm."""
+        """Sets a robot's motor targets, see `WheelDrive.targets`; nothing to do for an arm, or to keep them."""
         drive = self._slots[robot].drive
-        if drive is None:
+        if drive is None or self._driven[robot] == (speed, turn):
             return
+        self._driven[robot] = (speed, turn)
         p, body = pybullet(), self._bodies[robot].id
         speeds, angles = drive.targets(speed, turn)
         p.setJointMotorControlArray(
