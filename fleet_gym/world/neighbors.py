@@ -13,6 +13,8 @@ from fleet_gym._numba import compiled_inner, compiled_like_numpy
 
 #: From this many targets on a grid pays.
 GRID_FROM = 48
+#: Up to so many rings of cells around a robot are looked at as a whole, then one after the other.
+MAX_RING = 3
 #: Columns of a grid's header: x and y of its corner, cell size, columns, rows.
 _X, _Y, _CELL, _COLUMNS, _ROWS = range(5)
 #: Bits of the largest finite float64: of no target.
@@ -200,7 +202,7 @@ def nearest_targets(
     for e in range(num_envs):
         count = 0
         if use_grid:
-            build_grid(targets[e, :num_targets], active[e], 0.0, 1.5, header, cell_of, start, order)
+            build_grid(targets[e, :num_targets], active[e], 0.0, 1.25, header, cell_of, start, order)
             columns, rows, cell = int(header[_COLUMNS]), int(header[_ROWS]), header[_CELL]
             count = start[columns * rows]
         else:
@@ -224,10 +226,11 @@ def nearest_targets(
                 inside_x, inside_y = px - header[_X] - column * cell, py - header[_Y] - row * cell
                 # Everything nearer than this lies in the cell or its neighbours.
                 reach = cell + min(min(inside_x, cell - inside_x), min(inside_y, cell - inside_y)) - widest
-            if k <= 4 and -1 <= column <= columns and -1 <= row <= rows:
-                left, right = max(column - 1, 0), min(column + 1, columns - 1)
+            ring, is_found = 1, False
+            while k <= 4 and ring <= MAX_RING and not is_found and -1 <= column <= columns and -1 <= row <= rows:
+                left, right = max(column - ring, 0), min(column + ring, columns - 1)
                 g0, g1, g2, g3 = _FAR, _FAR, _FAR, _FAR
-                for r in range(max(row - 1, 0), min(row + 1, rows - 1) + 1):
+                for r in range(max(row - ring, 0), min(row + ring, rows - 1) + 1):
                     first, last = 0, count
                     if use_grid:
                         first, last = start[r * columns + left], start[r * columns + right + 1]
@@ -245,10 +248,12 @@ def nearest_targets(
                         g3 = min(g3, g)
                 few[0], few[1], few[2], few[3] = g0, g1, g2, g3
                 bits[0] = few[k - 1] & ~index_bits
-                if not use_grid or scratch[0] - widest < reach:
-                    for slot in range(k):
-                        out[e, i, slot] = few[slot] & index_bits if few[slot] < _FAR else -1
-                    continue
+                is_found = not use_grid or scratch[0] - widest < reach
+                ring, reach = ring + 1, reach + cell
+            if is_found:
+                for slot in range(k):
+                    out[e, i, slot] = few[slot] & index_bits if few[slot] < _FAR else -1
+                continue
             for slot in range(k):
                 gaps[slot], nearest[slot] = np.inf, -1
             if use_grid:
