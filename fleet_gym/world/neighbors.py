@@ -198,6 +198,8 @@ def nearest_targets(
     for j in range(num_targets):
         widest = max(widest, radius[j])
     use_grid = num_targets >= GRID_FROM
+    # Indices of those looked at: without a grid all of them, in their order.
+    near = np.empty(num_targets, dtype=np.int64) if use_grid else order
     columns, rows, cell = 1, 1, np.inf
     for e in range(num_envs):
         count = 0
@@ -229,23 +231,30 @@ def nearest_targets(
             ring, is_found = 1, False
             while k <= 4 and ring <= MAX_RING and not is_found and -1 <= column <= columns and -1 <= row <= rows:
                 left, right = max(column - ring, 0), min(column + ring, columns - 1)
-                g0, g1, g2, g3 = _FAR, _FAR, _FAR, _FAR
-                for r in range(max(row - ring, 0), min(row + ring, rows - 1) + 1):
-                    first, last = 0, count
-                    if use_grid:
+                total = 0
+                if use_grid:
+                    for r in range(max(row - ring, 0), min(row + ring, rows - 1) + 1):
                         first, last = start[r * columns + left], start[r * columns + right + 1]
-                    for n in range(first, last):
+                        for n in range(first, last):
+                            dx, dy = table[0, n] - px, table[1, n] - py
+                            scratch[total + n - first] = np.sqrt(dx * dx + dy * dy) - table[2, n] + widest
+                            near[total + n - first] = order[n]
+                        total += last - first
+                else:
+                    total = count
+                    for n in range(count):
                         dx, dy = table[0, n] - px, table[1, n] - py
-                        scratch[n - first] = np.sqrt(dx * dx + dy * dy) - table[2, n] + widest
-                    for n in range(first, last):
-                        # Minima and maxima instead of branches, which random gaps mispredict.
-                        g = (bits[n - first] & ~index_bits) | order[n]
-                        if order[n] == itself:
-                            g = _FAR
-                        g0, g = min(g0, g), max(g0, g)
-                        g1, g = min(g1, g), max(g1, g)
-                        g2, g = min(g2, g), max(g2, g)
-                        g3 = min(g3, g)
+                        scratch[n] = np.sqrt(dx * dx + dy * dy) - table[2, n] + widest
+                g0, g1, g2, g3 = _FAR, _FAR, _FAR, _FAR
+                for n in range(total):
+                    # Minima and maxima instead of branches, which random gaps mispredict.
+                    g = (bits[n] & ~index_bits) | near[n]
+                    if near[n] == itself:
+                        g = _FAR
+                    g0, g = min(g0, g), max(g0, g)
+                    g1, g = min(g1, g), max(g1, g)
+                    g2, g = min(g2, g), max(g2, g)
+                    g3 = min(g3, g)
                 few[0], few[1], few[2], few[3] = g0, g1, g2, g3
                 bits[0] = few[k - 1] & ~index_bits
                 is_found = not use_grid or scratch[0] - widest < reach
