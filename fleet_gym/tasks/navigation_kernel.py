@@ -15,21 +15,17 @@ NEIGHBOR_SIZE = 6
 def direction(y: float, x: float) -> float:
     """Angle of (x, y) in [-pi, pi], rad, as `arctan2` but exact to a float32 only, at a quarter of its time.
 
-    Octants, then the polynomial of Cephes' single-precision arctangent.
+    The polynomial of Abramowitz and Stegun, 4.4.49, within 2e-8 rad; no branches, which random angles mispredict.
     """
     ax, ay = abs(x), abs(y)
     t = min(ax, ay) / max(max(ax, ay), 1e-300)
-    offset = 0.0
-    if t > 0.4142135623730951:  # tan(pi / 8)
-        t, offset = (t - 1.0) / (t + 1.0), np.pi / 4
     z = t * t
-    angle = (
-        offset + t + t * z * (((8.05374449538e-2 * z - 1.38776856032e-1) * z + 1.99777106478e-1) * z - 3.33329491539e-1)
-    )
-    if ay > ax:
-        angle = np.pi / 2 - angle
-    if x < 0.0:
-        angle = np.pi - angle
+    zz = z * z
+    low = (1.0 - 0.3333314528 * z) + (0.1999355085 - 0.1420889944 * z) * zz
+    high = (0.1065626393 - 0.0752896400 * z) + (0.0429096138 - 0.0161657367 * z) * zz + 0.0028662257 * zz * zz
+    angle = t * (low + high * (zz * zz))
+    angle = np.pi / 2 - angle if ay > ax else angle
+    angle = np.pi - angle if x < 0.0 else angle
     return float(-angle if y < 0.0 else angle)
 
 
@@ -37,6 +33,7 @@ def direction(y: float, x: float) -> float:
 def _store_neighbor(
     row: NDArray[np.float64],
     column: int,
+    presence: float,
     dx: float,
     dy: float,
     dvx: float,
@@ -45,12 +42,14 @@ def _store_neighbor(
     sin: float,
     radius: float,
 ) -> None:
+    """Writes one neighbour's columns; all zero where `presence` is."""
+    cos, sin = presence * cos, presence * sin
     row[column] = cos * dx + sin * dy
     row[column + 1] = cos * dy - sin * dx
     row[column + 2] = cos * dvx + sin * dvy
     row[column + 3] = cos * dvy - sin * dvx
-    row[column + 4] = radius
-    row[column + 5] = 1.0
+    row[column + 4] = presence * radius
+    row[column + 5] = presence
 
 
 @compiled_like_numpy
@@ -99,9 +98,12 @@ def fill_observation(
             x, y, z, w = orientation[e, r, 0], orientation[e, r, 1], orientation[e, r, 2], orientation[e, r, 3]
             # Direction of the link's x axis on the ground; zero only if it points straight up or down.
             yaw_cos, yaw_sin = 1.0 - 2.0 * (y * y + z * z), 2.0 * (w * z + x * y)
-            norm = np.sqrt(yaw_cos * yaw_cos + yaw_sin * yaw_sin)
-            if norm > 0.0:
-                yaw_cos, yaw_sin = yaw_cos / norm, yaw_sin / norm
+            square = yaw_cos * yaw_cos + yaw_sin * yaw_sin
+            if abs(square - 1.0) < 1e-8:  # upright: one step of Newton's instead of root and division
+                scale = 1.5 - 0.5 * square
+            else:
+                scale = 1.0 / np.sqrt(square) if square > 0.0 else 1.0
+            yaw_cos, yaw_sin = yaw_cos * scale, yaw_sin * scale
             cos = yaw_cos * forward[r, 0] - yaw_sin * forward[r, 1]
             sin = yaw_sin * forward[r, 0] + yaw_cos * forward[r, 1]
             px, py = position[e, r, 0], position[e, r, 1]
@@ -121,40 +123,17 @@ def fill_observation(
                 row[column] = previous_action[e, r, a]
                 column += 1
             for n in range(robots.shape[2]):
-                j = robots[e, r, n]
-                if j < 0:
-                    for c in range(NEIGHBOR_SIZE):
-                        row[column + c] = 0.0
-                else:
-                    _store_neighbor(
-                        row,
-                        column,
-                        position[e, j, 0] - px,
-                        position[e, j, 1] - py,
-                        linear_velocity[e, j, 0] - vx,
-                        linear_velocity[e, j, 1] - vy,
-                        cos,
-                        sin,
-                        robot_radius[j],
-                    )
+                j = max(robots[e, r, n], 0)
+                dx, dy = position[e, j, 0] - px, position[e, j, 1] - py
+                dvx, dvy = linear_velocity[e, j, 0] - vx, linear_velocity[e, j, 1] - vy
+                presence = 1.0 if robots[e, r, n] >= 0 else 0.0
+                _store_neighbor(row, column, presence, dx, dy, dvx, dvy, cos, sin, robot_radius[j])
                 column += NEIGHBOR_SIZE
             for n in range(obstacles.shape[2]):
-                j = obstacles[e, r, n]
-                if j < 0:
-                    for c in range(NEIGHBOR_SIZE):
-                        row[column + c] = 0.0
-                else:
-                    _store_neighbor(
-                        row,
-                        column,
-                        obstacle_position[e, j, 0] - px,
-                        obstacle_position[e, j, 1] - py,
-                        -vx,
-                        -vy,
-                        cos,
-                        sin,
-                        obstacle_radius[j],
-                    )
+                j = max(obstacles[e, r, n], 0)
+                dx, dy = obstacle_position[e, j, 0] - px, obstacle_position[e, j, 1] - py
+                presence = 1.0 if obstacles[e, r, n] >= 0 else 0.0
+                _store_neighbor(row, column, presence, dx, dy, -vx, -vy, cos, sin, obstacle_radius[j])
                 column += NEIGHBOR_SIZE
             for c in range(column):
                 # Cast before it is clipped: a float64 just inside a bound may round to a float32 just outside.
