@@ -99,9 +99,8 @@ def fill_observation(
             # Direction of the link's x axis on the ground; zero only if it points straight up or down.
             yaw_cos, yaw_sin = 1.0 - 2.0 * (y * y + z * z), 2.0 * (w * z + x * y)
             square = yaw_cos * yaw_cos + yaw_sin * yaw_sin
-            if abs(square - 1.0) < 1e-8:  # upright: one step of Newton's instead of root and division
-                scale = 1.5 - 0.5 * square
-            else:
+            scale = 1.5 - 0.5 * square  # upright: one step of Newton's instead of root and division
+            if abs(square - 1.0) > 1e-8:
                 scale = 1.0 / np.sqrt(square) if square > 0.0 else 1.0
             yaw_cos, yaw_sin = yaw_cos * scale, yaw_sin * scale
             cos = yaw_cos * forward[r, 0] - yaw_sin * forward[r, 1]
