@@ -63,7 +63,7 @@ lint: $(VENV)/.stamp-lint ## check style, format and types
 docs: $(VENV)/.stamp-docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(VENV)/.stamp-core ## run every benchmark, one after the other
+bench: $(VENV)/.stamp-examples ## run every benchmark, one after the other
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
 
 clean: ## remove $(VENV), $(RLLIB_VENV) and everything built
