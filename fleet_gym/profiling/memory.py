@@ -32,6 +32,7 @@ from fleet_gym.profiling.verdict import (
 
 KEPT_RECORDS = 1000
 FIRST_SNAPSHOT = 10
+COLD = 4
 WINDOW_STEPS = (200, 2000)
 
 _profiled: Counter[int] = Counter()
@@ -228,7 +229,8 @@ class MemoryProfiler:
         self._native.at_interval_end()
         self._sample_levels()
         now = time.perf_counter()
-        self._native.adapt(2 * (now - start), (start - self._interval_started) / self._count)
+        # Half a sample, with its code and data still in the processor's caches, which the work of a step empties.
+        self._native.adapt(2 * COLD * (now - start), (start - self._interval_started) / self._count)
         self._blocks = signals.python_blocks()  # walks all pools: once per interval
         self._slow.read(self._worker_pids())
         if self._slow.is_fresh:
