@@ -64,7 +64,7 @@ def test_yaw_undoes_yaw_quaternion():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Shape("cone", (1, 1, 1)), "shape kind: expected 'box', 'cylinder' or 'sphere', got 'cone'"),
+        (lambda: Shape("cone", (1, 1, 1)), "shape kind: expected 'box', 'cylinder', 'sphere' or 'mesh', got 'cone'"),
         (lambda: Shape("box", (1, 0, 1)), "shape size: expected three positive lengths"),
         (lambda: BodySpec("x", "wall", Shape("box", (1, 1, 1))), "body kind"),
     ],
