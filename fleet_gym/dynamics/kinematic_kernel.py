@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym._numba import compiled_inner, compiled_like_numpy
-from fleet_gym.dynamics.collisions import SKIN, find_candidates, sweep_world
+from fleet_gym.dynamics.broad_phase import find_candidates
+from fleet_gym.dynamics.collisions import SKIN, sweep_world
 from fleet_gym.dynamics.footprints import (
     AHEAD,
     EXTENT,

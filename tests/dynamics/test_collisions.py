@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fleet_gym.dynamics.collisions import NO_CONTACT, box_entry, disc_entry, find_candidates, sweep_world
+from fleet_gym.dynamics.broad_phase import find_candidates
+from fleet_gym.dynamics.collisions import NO_CONTACT, box_entry, disc_entry, sweep_world
 from fleet_gym.dynamics.obstacle_grid import BOUND, BOX, COS, CYLINDER, HALF_X, HALF_Y, HIGH, KIND, SIN, Obstacles, X, Y
 
 TIMES = np.linspace(0, 1, 10_001)
