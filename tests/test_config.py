@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fleet_gym import MultiRobotSimulationCore
 from fleet_gym.config import ConfigError, RobotConfig, SimulationConfig, checked, load_config, reference
 
 
@@ -98,3 +99,16 @@ def test_the_reference_page_is_generated_from_the_models():
     )
     for name in (*SimulationConfig.model_fields, *RobotConfig.model_fields):
         assert f"| `{name}` |" in reference()
+
+
+def test_footprints_of_a_configuration_reach_the_robots():
+    entries = [
+        {"model": "husky", "position": [5.0 * n, 0.0], "footprint": kind} for n, kind in enumerate(("box", None))
+    ]
+    with MultiRobotSimulationCore.from_config({"robots": entries}) as sim:
+        assert [robot.model.footprint for robot in sim._robots] == ["box", "circle"]
+    with pytest.raises(ConfigError, match=r"robots\[0\]\.footprint: .*'circle' or 'box'.*got 'round'"):
+        MultiRobotSimulationCore.from_config({"robots": [{"model": "husky", "footprint": "round"}]})
+    physics = {"physics": True, "robots": [{"model": "husky", "footprint": "box"}]}
+    with pytest.raises(ConfigError, match=r"robots\[0\]\.footprint: expected None on contact physics"):
+        MultiRobotSimulationCore.from_config(physics)
