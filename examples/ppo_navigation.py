@@ -6,7 +6,7 @@ at it with ``tensorboard --logdir runs``, go on after an interruption with ``--r
 
 - ``policy.pt``, for ``fleet-gym evaluate --policy runs/ppo_navigation/policy.pt``; ``checkpoint.pt``, to go on from;
 - ``progress.csv`` and TensorBoard's events; ``memory.jsonl``, for ``fleet-gym memory``;
-- ``videos/``, some of the training's episodes; ``evaluation/`` and ``scripted/`` with a ``report.html`` each.
+- ``videos/``, some of the training's episodes; ``evaluation-STEPS/`` and ``scripted/`` with a ``report.html`` each.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def parse_arguments(defaults: Sequence[str] = (), command_line: Sequence[str] | 
     add("--run", type=Path, default=Path("runs/ppo_navigation"), help="folder of all that is written")
     add("--resume", action="store_true", help="go on from the run's checkpoint, with its settings")
     add("--seed", type=int, default=0)
-    add("--total-steps", type=int, default=2_000_000, help="steps of a world, all worlds together")
+    add("--total-steps", type=int, default=1_500_000, help="steps of a world, all worlds together")
     add("--num-envs", type=int, default=256, help="worlds")
     add("--num-robots", type=int, default=4)
     add("--num-obstacles", type=int, default=4)
@@ -57,8 +57,8 @@ def parse_arguments(defaults: Sequence[str] = (), command_line: Sequence[str] | 
     add("--discount", type=float, default=0.98)
     add("--gae-lambda", type=float, default=0.9)
     add("--clip", type=float, default=0.2)
-    add("--entropy", type=float, default=0.003, help="weight of the entropy bonus")
-    add("--hidden", type=int, default=64, help="units in each of two layers")
+    add("--entropy", type=float, default=0.01, help="weight of the entropy bonus")
+    add("--hidden", type=int, default=128, help="units in each of two layers")
     add("--threads", type=int, default=1, help="of PyTorch; more are seldom faster for networks this small")
     add("--evaluate-every", type=int, default=25, help="updates between two checkpoints with evaluation")
     add("--evaluation-episodes", type=int, default=200)
@@ -367,8 +367,8 @@ def report_episodes(trainer: Trainer, writer: SummaryWriter) -> None:
         writer.add_scalar("training/success", np.mean([row[3] for row in finished]), steps)
 
 
-def train(args: argparse.Namespace) -> Policy:
-    """Trains until `total_steps`; returns the policy, which is in the run's folder too."""
+def train(args: argparse.Namespace) -> argparse.Namespace:
+    """Trains until `total_steps`; returns the settings, which are the checkpoint's in a resumed run."""
     checkpoint = None
     if args.resume:
         checkpoint = torch.load(args.run / "checkpoint.pt", weights_only=True)
@@ -405,12 +405,12 @@ def train(args: argparse.Namespace) -> Policy:
         env_kwargs=env_settings(args),
         metadata={"steps": trainer.update * trainer.steps_per_update, "seed": args.seed},
     )
-    return trainer.policy
+    return args
 
 
 def compare_with_scripted(args: argparse.Namespace) -> None:
     """Plays the same episodes with the trained and with the scripted policy, recorded, and prints both."""
-    for name, policy in (("evaluation", str(args.run / "policy.pt")), ("scripted", "scripted")):
+    for name, policy in ((f"evaluation-{args.total_steps}", str(args.run / "policy.pt")), ("scripted", "scripted")):
         result = evaluate(
             lambda: make_evaluation_env(args),
             policy,
@@ -426,6 +426,4 @@ def compare_with_scripted(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    options = parse_arguments()
-    train(options)
-    compare_with_scripted(options)
+    compare_with_scripted(train(parse_arguments()))

@@ -29,7 +29,7 @@ ENV_SETTINGS: dict[str, Any] = {
     "max_episode_steps": 100,
     "task_kwargs": {"num_obstacles": 2, "arena_size": 3.0, "goal_radius": 0.3},
 }
-DEFAULTS = ["--run", "runs/vision_navigation", "--total-steps", "200000", "--num-envs", "64", "--evaluate-every", "10"]
+DEFAULTS = ["--run", "runs/vision_navigation", "--total-steps", "120000", "--num-envs", "64", "--evaluate-every", "10"]
 DEFAULTS += ["--learning-rate", "1e-3"]
 
 

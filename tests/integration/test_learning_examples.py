@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 SHORT = ["--num-envs", "4", "--max-episode-steps", "20", "--rollout-steps", "21", "--minibatch", "64"]
 SHORT += ["--evaluate-every", "2", "--evaluation-episodes", "4", "--record-every", "2"]
 STEPS_PER_UPDATE = 4 * 21
+EVALUATION = f"evaluation-{4 * STEPS_PER_UPDATE}"
 
 
 def run(example: str, folder: Path, *arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
@@ -63,7 +64,7 @@ def test_ppo_leaves_a_checkpoint_a_policy_and_two_reports(ppo_run: Path) -> None
     assert progress(ppo_run) == [2 * STEPS_PER_UPDATE, 4 * STEPS_PER_UPDATE]
     assert (ppo_run / "memory.jsonl").stat().st_size > 0
     seeds = []
-    for name in ("evaluation", "scripted"):
+    for name in (EVALUATION, "scripted"):
         results = json.loads((ppo_run / name / "results.json").read_text())
         seeds.append(results["seeds"])
         assert results["metrics"]["success"]["n"] == 4
@@ -71,10 +72,10 @@ def test_ppo_leaves_a_checkpoint_a_policy_and_two_reports(ppo_run: Path) -> None
     assert seeds[0] == seeds[1] == [1_000_000, 1_000_001, 1_000_002, 1_000_003]
 
 
-@pytest.mark.parametrize("folder", ["videos", "evaluation"])
+@pytest.mark.parametrize("folder", ["videos", EVALUATION])
 def test_ppo_s_videos_are_whole(ppo_run: Path, folder: str) -> None:
     rows = read_episodes(ppo_run / folder)
-    assert len(rows) == {"videos": 2, "evaluation": 4}[folder]
+    assert len(rows) == {"videos": 2, EVALUATION: 4}[folder]
     for row in rows:
         assert [frames(ppo_run / folder / file["file"]) for file in row["files"]] == [row["steps"] + 1]
 
@@ -93,7 +94,7 @@ def test_the_trained_policy_is_evaluated_from_the_command_line(ppo_run: Path, tm
     command += ["--episodes", "4", "--seed", "1000000", "--videos", "0", "--out", str(tmp_path / "out")]
     subprocess.run(command, check=True, capture_output=True)
     by_hand = json.loads((tmp_path / "out/results.json").read_text())
-    by_example = json.loads((ppo_run / "evaluation/results.json").read_text())
+    by_example = json.loads((ppo_run / EVALUATION / "results.json").read_text())
     assert by_hand["metrics"]["return"]["value"] == pytest.approx(by_example["metrics"]["return"]["value"], rel=1e-5)
     assert by_hand["metrics"]["length"] == by_example["metrics"]["length"]
 
@@ -123,7 +124,7 @@ def test_a_killed_training_goes_on(tmp_path: Path) -> None:
     run("ppo_navigation.py", tmp_path, "--resume", "--total-steps", str(total))
     assert updates(run_folder) == before + 2
     assert progress(run_folder)[-1] == total
-    assert (run_folder / "evaluation/report.html").exists()
+    assert (run_folder / f"evaluation-{total}/report.html").exists()
 
 
 def test_a_checkpoint_brings_everything_back(tmp_path: Path) -> None:
