@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from fleet_gym._validation import non_negative_int, one_of
+from fleet_gym.profiling.forwarding import find_inner
 from fleet_gym.world.scene import Scene
 from fleet_gym.world.state import WorldSample
 
@@ -31,6 +32,29 @@ def parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
     raise ValueError(f"autoreset_mode: expected an AutoresetMode or one of {values}, got {mode!r}")
 
 
+def autoreset_mode_of(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | None:
+    """Returns the autoreset mode of an environment, possibly wrapped; None when it does not say.
+
+    Raises:
+        ValueError: when what it says is no mode.
+    """
+    mode = env.metadata.get("autoreset_mode")
+    mode = find_inner(env, "autoreset_mode") if mode is None else mode
+    return None if mode is None else parse_autoreset_mode(mode)
+
+
+def as_array(name: str, values: ArrayLike, expected: str) -> NDArray[Any]:
+    """Returns values as an array.
+
+    Raises:
+        ValueError: for nested lists of different lengths; it says what was `expected`.
+    """
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected {expected}, got {type(values).__name__}: {error}") from None
+
+
 def action_array(name: str, actions: ArrayLike, shape: tuple[int, ...] | None, axes: str) -> NDArray[Any]:
     """Returns actions as an array of real numbers of the given shape.
 
@@ -38,10 +62,7 @@ def action_array(name: str, actions: ArrayLike, shape: tuple[int, ...] | None, a
         TypeError: for anything but real numbers.
         ValueError: for another shape.
     """
-    try:
-        array = np.asarray(actions)
-    except ValueError as error:  # nested lists of different lengths
-        raise ValueError(f"{name}: expected shape {shape} ({axes}), got {type(actions).__name__}: {error}") from None
+    array = as_array(name, actions, f"shape {shape} ({axes})")
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name}: expected real numbers of shape {shape} ({axes}), got dtype {array.dtype}")
     if array.shape != shape:

@@ -10,7 +10,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from fleet_gym.profiling.forwarding import find_inner
+from fleet_gym.vector_arguments import autoreset_mode_of
+from fleet_gym.wrappers.flatten_robots import has_rows
 
 
 def check_mode(env: Any, expected: AutoresetMode, consumer: str) -> None:
@@ -22,18 +23,13 @@ def check_mode(env: Any, expected: AutoresetMode, consumer: str) -> None:
     """
     if not isinstance(env, VectorEnv):
         raise TypeError(f"env: expected a gymnasium.vector.VectorEnv, got {type(env).__name__}")
-    mode = _mode(env)
-    if mode is None or AutoresetMode(mode) is not expected:
-        got = "no mode in its metadata" if mode is None else repr(AutoresetMode(mode).value)
+    mode = autoreset_mode_of(env)
+    if mode is not expected:
+        got = "no mode in its metadata" if mode is None else repr(mode.value)
         raise ValueError(
             f"env: {consumer} needs autoreset_mode={expected.value!r}, got {got}; make the environment with "
             f"autoreset_mode={expected.value!r}"
         )
-
-
-def _mode(env: VectorEnv[Any, Any, Any]) -> Any:
-    mode = env.metadata.get("autoreset_mode")
-    return find_inner(env, "autoreset_mode") if mode is None else mode
 
 
 def flat_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
@@ -65,14 +61,25 @@ def flat_observation(observation: Any) -> Any:
 
 
 def info_rows(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any]]:
-    """Returns the infos of each environment as a dict, without masks, ``final_obs`` and ``final_info``."""
+    """Returns the infos of each environment as a dict, without masks, ``final_obs`` and ``final_info``.
+
+    What has no row for each environment, such as a plain number, is everybody's.
+
+    Raises:
+        TypeError: for infos that are no mapping.
+    """
+    if not isinstance(infos, Mapping):
+        raise TypeError(
+            f"infos: expected a mapping with arrays of all environments, got {type(infos).__name__}; leave out the "
+            "wrapper that splits them"
+        )
     rows: list[dict[str, Any]] = [{} for _ in range(num_envs)]
     for key, values in infos.items():
         if key.startswith("_") or key in ("final_obs", "final_info"):
             continue
         mask: NDArray[np.bool_] | None = infos.get(f"_{key}")
         # All at once: environment by environment it would cost more than the step.
-        column = info_rows(values, num_envs) if isinstance(values, Mapping) else _column(values)
+        column = info_rows(values, num_envs) if isinstance(values, Mapping) else _column(values, num_envs)
         if mask is None or mask.all():
             for row, value in zip(rows, column, strict=True):
                 row[key] = value
@@ -82,8 +89,10 @@ def info_rows(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _column(values: Any) -> list[Any]:
+def _column(values: Any, num_envs: int) -> list[Any]:
     """Scalars as Python's own types, rows as arrays."""
+    if not has_rows(values, num_envs):
+        return [values] * num_envs
     return values.tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else list(values)
 
 
@@ -100,7 +109,7 @@ class VectorView(VectorEnv[Any, Any, Any]):
         self.env = env
         self.num_envs = env.num_envs
         self.metadata = dict(env.metadata)
-        self.autoreset_mode = _mode(env)
+        self.autoreset_mode = autoreset_mode_of(env)
         self.render_mode = env.render_mode
         self.spec = env.spec
         self.single_observation_space, self.observation_space = env.single_observation_space, env.observation_space

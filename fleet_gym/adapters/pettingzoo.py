@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,7 +46,7 @@ class RobotsParallelEnv(ParallelEnv):
         observation: spaces.Space[Any] = self._robots.single_observation_space
         action: Any = self._robots.single_action_space
         # A space per agent: each is seeded by itself.
-        self.observation_spaces = {agent: flat_space(observation) for agent in self.possible_agents}
+        self.observation_spaces = {agent: copy.deepcopy(flat_space(observation)) for agent in self.possible_agents}
         self.action_spaces = {agent: spaces.Box(action.low, action.high) for agent in self.possible_agents}
         world: Any = env.single_observation_space
         self.state_space = spaces.Box(world["state"].low.ravel(), world["state"].high.ravel())
@@ -153,7 +154,12 @@ def parallel_env(
             raise TypeError(f"parallel_env: expected arguments of one world, got {unknown}")
         from fleet_gym.vector_env import FleetVectorEnv
 
-        return RobotsParallelEnv(FleetVectorEnv(1, autoreset_mode=AutoresetMode.DISABLED, **kwargs), robot_cameras)
+        env = FleetVectorEnv(1, autoreset_mode=AutoresetMode.DISABLED, **kwargs)
+        try:
+            return RobotsParallelEnv(env, robot_cameras)
+        except BaseException:
+            env.close()
+            raise
     if kwargs:
         raise TypeError(
             f"parallel_env: expected either env or arguments of FleetVectorEnv, got env and {sorted(kwargs)}"

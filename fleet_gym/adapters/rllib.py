@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
-from fleet_gym._validation import positive_int
+from fleet_gym._validation import non_negative_int, positive_int
 from fleet_gym.adapters._views import VectorView, check_mode, flat_observation, flat_space
+from fleet_gym.vector_arguments import as_array
 from fleet_gym.vector_env import FleetVectorEnv
 from fleet_gym.wrappers.flatten_robots import FlattenRobots
 
@@ -41,6 +42,10 @@ class RLlibVectorEnv(VectorView):
             keys = _checked_keys(observation_keys, list(space.spaces))
             parts = {key: _row_space(space.spaces[key]) for key in keys}
             space = parts[keys[0]] if len(parts) == 1 else spaces.Dict(parts)
+        elif observation_keys is not None:
+            raise ValueError(
+                f"observation_keys: expected None, the observation is no dictionary, got {observation_keys!r}"
+            )
         super().__init__(env)
         self._keys = keys
         self.single_observation_space = _row_space(space)
@@ -58,13 +63,14 @@ class RLlibVectorEnv(VectorView):
             options: of the environment.
         """
         if seed is not None and np.ndim(seed) == 0:
-            seed = np.random.SeedSequence(int(seed)).generate_state(self.num_envs).tolist()
+            seed = non_negative_int("seed", seed.item() if isinstance(seed, np.ndarray) else seed)
+            seed = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
         observation, infos = self.env.reset(seed=seed, options=options)
         return self._rows(observation), infos
 
     def step(self, actions: ArrayLike) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Steps the environments; `actions` are (num_envs, size)."""
-        array = np.asarray(actions)
+        array = as_array("actions", actions, f"shape {self.action_space.shape}")
         if array.shape != self.action_space.shape:
             raise ValueError(f"actions: expected shape {self.action_space.shape}, got {array.shape}")
         observation, *rest = self.env.step(array.reshape(self.env.action_space.shape or ()))
@@ -96,6 +102,7 @@ def rllib_env(ctx: Mapping[str, Any] | None = None, /, **kwargs: Any) -> RLlibVe
         **kwargs: the same as keywords.
 
     Raises:
+        TypeError: when an argument has the wrong type, or ``wrap`` returns no vector environment.
         ValueError: for another autoreset mode than NEXT_STEP, without ``num_envs``, or for a number that does not fit.
     """
     config = {**(ctx or {}), **kwargs}
@@ -107,6 +114,10 @@ def rllib_env(ctx: Mapping[str, Any] | None = None, /, **kwargs: Any) -> RLlibVe
     num_envs = positive_int("num_envs", config.pop("num_envs"))
     observation_keys, wrap = config.pop("observation_keys", None), config.pop("wrap", None)
     flatten_robots, robot_cameras = config.pop("flatten_robots", False), config.pop("robot_cameras", None)
+    if wrap is not None and not callable(wrap):
+        raise TypeError(f"wrap: expected a function that returns the environment wrapped, or None, got {wrap!r}")
+    if not isinstance(flatten_robots, bool):
+        raise TypeError(f"flatten_robots: expected a bool, got {flatten_robots!r}")
     num_robots = positive_int("num_robots", config.get("num_robots", 3))
     if flatten_robots and num_envs % num_robots:
         raise ValueError(
@@ -118,7 +129,7 @@ def rllib_env(ctx: Mapping[str, Any] | None = None, /, **kwargs: Any) -> RLlibVe
     env: Any = FleetVectorEnv(num_envs // num_robots if flatten_robots else num_envs, **config)
     try:
         check_mode(env, AutoresetMode.NEXT_STEP, "RLlib")
-        env = env if wrap is None else wrap(env)
+        env = env if wrap is None else _wrapped(env, wrap)
         env = FlattenRobots(env, robot_cameras=robot_cameras) if flatten_robots else env
         return RLlibVectorEnv(env, observation_keys=observation_keys)
     except BaseException:
@@ -126,11 +137,18 @@ def rllib_env(ctx: Mapping[str, Any] | None = None, /, **kwargs: Any) -> RLlibVe
         raise
 
 
+def _wrapped(env: FleetVectorEnv, wrap: Callable[[FleetVectorEnv], Any]) -> VectorEnv[Any, Any, Any]:
+    wrapped = wrap(env)
+    if not isinstance(wrapped, VectorEnv):
+        raise TypeError(f"wrap: expected a function that returns the environment wrapped, it returned {wrapped!r}")
+    return wrapped
+
+
 def _checked_keys(keys: Sequence[str] | None, known: list[str]) -> tuple[str, ...]:
     if keys is None:
         return tuple(known)
-    if isinstance(keys, str) or not keys or not set(keys) <= set(known):
-        raise ValueError(f"observation_keys: expected some of {known}, got {keys!r}")
+    if isinstance(keys, str) or not keys or not set(keys) <= set(known) or len(set(keys)) < len(keys):
+        raise ValueError(f"observation_keys: expected some of {known}, each once, got {keys!r}")
     return tuple(keys)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from fleet_gym.adapters._views import check_mode, flat_observation, flat_space, info_rows
+from fleet_gym.vector_arguments import as_array
 
 try:
     from stable_baselines3.common.vec_env import VecEnv
@@ -26,6 +27,8 @@ Indices = int | Iterable[int] | None
 MIN_IMAGE_SIZE = 36
 # Attributes that hold a tuple with an entry per environment.
 _PER_ENV = ("np_random", "np_random_seed")
+# Return and length of an ended episode, of Gymnasium's RecordEpisodeStatistics; SB3 reads the same key.
+_STATISTICS = "episode"
 
 
 class SB3VecEnv(VecEnv):
@@ -79,7 +82,7 @@ class SB3VecEnv(VecEnv):
         Raises:
             ValueError: when `set_options` got different options for different environments.
         """
-        if any(options != self._options[0] for options in self._options):
+        if any(not _equal(options, self._options[0]) for options in self._options):
             raise ValueError(f"set_options: expected the same options for all environments, got {self._options}")
         self._actions = None
         observation, infos = self.env.reset(seed=self._seed, options=self._options[0] or None)
@@ -91,8 +94,8 @@ class SB3VecEnv(VecEnv):
 
     def step_async(self, actions: ArrayLike) -> None:
         """Keeps the actions for `step_wait`: (num_envs, ...), or flattened to (num_envs, size)."""
-        array = np.asarray(actions)
         shape = (self.num_envs, *(self.action_space.shape or ()))
+        array = as_array("actions", actions, f"shape {shape}")
         if array.shape not in (shape, (self.num_envs, int(np.prod(shape[1:])))):
             raise ValueError(f"actions: expected shape {shape}, got {array.shape}")
         self._actions = array.reshape(shape)
@@ -121,7 +124,10 @@ class SB3VecEnv(VecEnv):
             raise ValueError(f"infos: expected final_obs in a step that ends episodes, got the keys {sorted(infos)}")
         last = info_rows(infos.get("final_info", {}), self.num_envs)
         for env in ended.tolist():
-            self.reset_infos[env] = rows[env]
+            new = rows[env]
+            if _STATISTICS in new:  # added by a wrapper to the infos of a reset
+                last[env].setdefault(_STATISTICS, new.pop(_STATISTICS))
+            self.reset_infos[env] = new
             rows[env] = {**last[env], "terminal_observation": flat_observation(infos["final_obs"][env])}
             if "success" in last[env]:
                 rows[env].setdefault("is_success", last[env]["success"])
@@ -140,11 +146,13 @@ class SB3VecEnv(VecEnv):
         frames: Any = self.env.render()
         return list(frames)
 
-    # ---- Attributes and methods: there is one object for all environments ----
+    # ---- Attributes and methods: there is one object for all environments, or one each in a SyncVectorEnv ----
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Returns the attribute of the outermost wrapper that has it, once for each of `indices` (all if None)."""
         envs = self._checked_indices(indices)
+        if (singles := self._singles(attr_name)) is not None:
+            return [singles[env].get_wrapper_attr(attr_name) for env in envs]
         value = getattr(self._holder(attr_name), attr_name)
         if attr_name in _PER_ENV and isinstance(value, tuple):
             return [value[env] for env in envs]
@@ -156,10 +164,18 @@ class SB3VecEnv(VecEnv):
         Raises:
             ValueError: for some environments only, which share the attribute with the others.
         """
+        if (singles := self._singles(attr_name)) is not None:
+            for env in self._checked_indices(indices):
+                singles[env].set_wrapper_attr(attr_name, value)
+            return
         self._checked_all(f"set_attr({attr_name!r})", indices)
         # Wrappers show attributes of the environment inside that can be set only there.
         holders = [env for env in self._chain() if attr_name in vars(env)]
-        setattr(holders[0] if holders else self.env.unwrapped, attr_name, value)
+        inner = self.env.unwrapped
+        if isinstance(inner, AsyncVectorEnv) and not holders and not hasattr(inner, attr_name):
+            inner.set_attr(attr_name, [value] * self.num_envs)
+        else:
+            setattr(holders[0] if holders else inner, attr_name, value)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
@@ -171,10 +187,15 @@ class SB3VecEnv(VecEnv):
 
         Raises:
             AttributeError: when nobody has the method.
+            TypeError: when it is no method.
             ValueError: for any other method with some environments only.
         """
         envs = self._checked_indices(indices)
+        if (singles := self._singles(method_name)) is not None:
+            return [singles[env].get_wrapper_attr(method_name)(*method_args, **method_kwargs) for env in envs]
         method = getattr(self._holder(method_name), method_name)
+        if not callable(method):
+            raise TypeError(f"env_method: expected the name of a method, got {method_name!r}, which is {method!r}")
         if method_name == "get_episode_index":
             return [method(env, *method_args, **method_kwargs) for env in envs]
         if method_name == "render_cameras":
@@ -195,6 +216,13 @@ class SB3VecEnv(VecEnv):
             chain.append(inner)
         return chain
 
+    def _singles(self, name: str) -> list[Any] | None:
+        """The single environments of a SyncVectorEnv, if it and its wrappers have no attribute `name`."""
+        inner = self.env.unwrapped
+        if not isinstance(inner, SyncVectorEnv) or any(hasattr(env, name) for env in self._chain()):
+            return None
+        return list(inner.envs)
+
     def _holder(self, name: str) -> Any:
         for env in self._chain():
             if hasattr(env, name):
@@ -210,6 +238,13 @@ class SB3VecEnv(VecEnv):
     def _checked_all(self, what: str, indices: Indices) -> None:
         if sorted(self._checked_indices(indices)) != list(range(self.num_envs)):
             raise ValueError(f"{what}: expected indices=None, all environments share one object, got {indices!r}")
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Whether two options are the same, arrays in them included."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
+    return bool(np.array_equal(left, right))
 
 
 def _check_parts(space: spaces.Dict, check_images: bool) -> None:

@@ -174,6 +174,11 @@ class EnvCameraSource:
             )
         if not len(envs):
             return FrameBatch({}, envs)
+        if self._env.unwrapped.num_envs != self._env.num_envs:
+            raise ValueError(
+                f"frame_source='env': expected render_cameras of the {self._env.num_envs} environments recorded, got "
+                f"that of {self._env.unwrapped.num_envs}; put the recorder inside of the wrapper that changes num_envs"
+            )
         images = render_cameras(env_indices=[int(env) for env in envs], cameras=self._request(), final=final)
         if self._selected is None:
             self._selected = select_cameras(images, self._cameras, "render_cameras()")

@@ -278,8 +278,10 @@ class _EpisodeIndex:
         self._env = env
 
     def __call__(self, env_index: int) -> int | None:
-        method = getattr(self._env.unwrapped, "get_episode_index", None)
-        index = method(env_index) if callable(method) else None
+        inner = self._env.unwrapped
+        method = getattr(inner, "get_episode_index", None)
+        # Around a FlattenRobots the environments are not those that the method counts.
+        index = method(env_index) if callable(method) and inner.num_envs == self._env.num_envs else None
         if isinstance(index, np.ndarray) and index.ndim == 0:
             index = index.item()
         return int(index) if isinstance(index, (int, np.integer)) and index >= 0 else None

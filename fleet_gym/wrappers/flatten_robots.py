@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorRewardWrapper
 from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers.vector import NormalizeReward
 from numpy.typing import ArrayLike, NDArray
 
 from fleet_gym._gymnasium import AnyVectorWrapper
 from fleet_gym.profiling.forwarding import ForwardsToInner
-from fleet_gym.vector_arguments import checked_reset_mask
+from fleet_gym.vector_arguments import (
+    as_array,
+    autoreset_mode_of,
+    checked_reset_mask,
+    checked_world,
+    checked_worlds,
+)
 
 _FINAL = ("final_obs", "final_info")
 
@@ -25,8 +32,10 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
     episode is the world's: its robots end together. A camera's image goes to every robot of its world, unless
     `robot_cameras` says which camera is whose.
 
-    Infos of shape (E, R, ...) become (E * R, ...), all others are repeated for the robots of their world; so does the
-    content of ``final_obs`` and ``final_info``. Put the recorder inside: its episodes are those of worlds.
+    Infos of shape (E, R, ...) become (E * R, ...), others with a row for each world are repeated for its robots, and
+    what has no rows stays as it is; the same holds for the content of ``final_obs`` and ``final_info``. Put the
+    recorder inside: its episodes are those of worlds. Put wrappers that change rewards outside: inside they would
+    change the team's, which nobody sees.
 
     Args:
         env: a `FleetVectorEnv`, possibly wrapped, or any vector environment with actions (E, R, A), observations
@@ -37,7 +46,8 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
 
     Raises:
         TypeError: when `env` is no vector environment.
-        ValueError: when its spaces are others, or `robot_cameras` names cameras that are not there or differ in size.
+        ValueError: when its spaces are others, `robot_cameras` names cameras that are not there or differ in size, or a
+            wrapper inside changes rewards.
     """
 
     def __init__(
@@ -46,6 +56,8 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
         if not isinstance(env, VectorEnv):
             raise TypeError(f"env: expected a gymnasium.vector.VectorEnv, got {type(env).__name__}")
         world_action, state, images = _world_spaces(env)
+        _check_rewards_untouched(env)
+        self._same_step = autoreset_mode_of(env) is AutoresetMode.SAME_STEP
         own = _checked_robot_cameras(robot_cameras, images, world_action.shape[0])
         # After all checks: Gymnasium before 1.3 closes the environment of a wrapper that is not to be.
         super().__init__(env)
@@ -71,11 +83,41 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
         """E * R."""
         return self.num_worlds * self.num_robots
 
+    @property  # type: ignore[misc] # as in FleetVectorEnv
+    def np_random(self) -> Any:
+        """The generator of each robot's world, where the environment inside has one per world."""
+        return self._for_robots(self.env.np_random)
+
+    @property
+    def np_random_seed(self) -> Any:
+        """The seed of each robot's world, where the environment inside has one per world."""
+        return self._for_robots(self.env.np_random_seed)
+
+    def _for_robots(self, values: Any) -> Any:
+        is_per_world = isinstance(values, tuple) and len(values) == self.num_worlds
+        return tuple(value for value in values for _ in range(self.num_robots)) if is_per_world else values
+
     def get_episode_index(self, env_idx: int) -> int:
         """Index of the current episode of a robot's world."""
         inner: Any = self.env.unwrapped
-        index: int = inner.get_episode_index(env_idx // self.num_robots)
+        index: int = inner.get_episode_index(checked_world("env_idx", env_idx, self.num_envs) // self.num_robots)
         return index
+
+    def render_cameras(
+        self, env_indices: Sequence[int] | None = None, cameras: Sequence[str] | None = None, *, final: bool = False
+    ) -> dict[str, NDArray[Any]]:
+        """Draws the worlds of some robots, each world once; see `FleetVectorEnv.render_cameras`.
+
+        Args:
+            env_indices: robots, in the order of the returned rows; None: all.
+            cameras: names, those of the worlds' cameras; None: all.
+            final: draw how the episodes ended that ended in the last call.
+        """
+        robots = checked_worlds(env_indices, self.num_envs)
+        worlds, rows = np.unique(robots // self.num_robots, return_inverse=True)
+        inner: Any = self.env.unwrapped
+        images = inner.render_cameras(worlds.tolist(), cameras, final=final)
+        return {key: image[rows] for key, image in images.items()}
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Starts new episodes; see `gymnasium.vector.VectorEnv.reset`.
@@ -85,11 +127,11 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
                 the entry of a world's first robot counts.
             options: ``reset_mask`` is (E * R,) and the same for all robots of a world.
         """
-        if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, str):
+        if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, str) and np.ndim(seed):
             if len(seed) != self.num_envs:
                 raise ValueError(f"seed: expected an int or {self.num_envs} seeds, got {len(seed)}")
             seed = list(seed[:: self.num_robots])
-        if options is not None and "reset_mask" in options:
+        if isinstance(options, Mapping) and "reset_mask" in options:
             options = {**options, "reset_mask": self._world_mask(options)}
         observation, infos = self.env.reset(seed=seed, options=options)
         return self._observation(observation), self._infos(infos)
@@ -106,16 +148,15 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
         Raises:
             ValueError: for actions of another shape, or an environment whose infos have no ``robot_reward``.
         """
-        array = np.asarray(actions)
+        expected = f"shape {self.action_space.shape} (robots of all worlds, channels)"
+        array = as_array("actions", actions, expected)
         if array.shape != self.action_space.shape:
-            raise ValueError(
-                f"actions: expected shape {self.action_space.shape} (robots of all worlds, channels), got {array.shape}"
-            )
+            raise ValueError(f"actions: expected {expected}, got {array.shape}")
         worlds = array.reshape(self.num_worlds, self.num_robots, -1)
         observation, _, terminated, truncated, infos = self.env.step(worlds)
         return (
             self._observation(observation),
-            self._rewards(infos),
+            self._rewards(infos, ended=np.logical_or(terminated, truncated)),
             self._per_robot(terminated),
             self._per_robot(truncated),
             self._infos(infos),
@@ -136,15 +177,22 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
             raise ValueError(f"reset_mask: expected the same for all robots of a world, got worlds {mixed} with both")
         return np.array(mask[:, 0])
 
-    def _rewards(self, infos: Mapping[str, Any]) -> NDArray[np.float64]:
-        if "robot_reward" not in infos:
-            raise ValueError(f"infos: expected robot_reward (E, R), got the keys {sorted(infos)}")
-        rewards = np.array(infos["robot_reward"], dtype=np.float64)
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and "final_info" in infos:
+    def _rewards(self, infos: Mapping[str, Any], *, ended: NDArray[np.bool_]) -> NDArray[np.float64]:
+        rewards = self._robot_reward("infos", infos)
+        if self._same_step and ended.any():
             # The rows of worlds that ended are the new episode's, whose reward is still 0.
-            ended = infos["_final_info"]
-            rewards[ended] = infos["final_info"]["robot_reward"][ended]
+            rewards[ended] = self._robot_reward("final_info", infos.get("final_info", {}))[ended]
         return rewards.reshape(self.num_envs)
+
+    def _robot_reward(self, name: str, infos: Mapping[str, Any]) -> NDArray[np.float64]:
+        shape = (self.num_worlds, self.num_robots)
+        if not isinstance(infos, Mapping) or "robot_reward" not in infos:
+            got = f"the keys {sorted(infos)}" if isinstance(infos, Mapping) else type(infos).__name__
+            raise ValueError(f"{name}: expected robot_reward of shape {shape}, got {got}")
+        rewards = np.array(infos["robot_reward"], dtype=np.float64)
+        if rewards.shape != shape:
+            raise ValueError(f"{name}: expected robot_reward of shape {shape}, got {rewards.shape}")
+        return rewards
 
     def _observation(self, observation: Mapping[str, Any]) -> dict[str, Any]:
         flat = {"state": _rows(observation["state"], self.num_envs)}
@@ -175,6 +223,8 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
     def _info(self, value: Any) -> Any:
         if isinstance(value, Mapping):
             return {key: self._info(entry) for key, entry in value.items()}
+        if not has_rows(value, self.num_worlds):
+            return value
         array = np.asarray(value)
         if array.ndim >= 2 and array.shape[:2] == (self.num_worlds, self.num_robots):
             return _rows(array, self.num_envs)
@@ -192,6 +242,24 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
                     row["camera_obs"] = {key: value[robot] for key, value in images.items()}
                 flat[world * self.num_robots + robot] = row
         return flat
+
+
+def has_rows(values: Any, rows: int) -> bool:
+    """Whether an info has a row for each of `rows` environments."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Sized) or getattr(values, "ndim", 1) == 0:
+        return False
+    return len(values) == rows
+
+
+def _check_rewards_untouched(env: VectorEnv[Any, Any, Any]) -> None:
+    inner: Any = env
+    while inner is not None:
+        if isinstance(inner, (VectorRewardWrapper, NormalizeReward)):
+            raise ValueError(
+                f"env: expected {type(inner).__name__} around FlattenRobots, got it inside, where it does not "
+                "reach the robots' own rewards"
+            )
+        inner = vars(inner).get("env")
 
 
 def _rows(array: NDArray[Any], rows: int) -> NDArray[Any]:

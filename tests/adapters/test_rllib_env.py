@@ -1,5 +1,6 @@
 """The environment RLlib gets; that it trains is tested with RLlib itself in tests/integration/rllib."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -76,12 +77,45 @@ def test_robots_can_be_environments_and_wrappers_stand_inside():
         ({"num_envs": 2, "autoreset_mode": "SameStep"}, r"RLlib needs autoreset_mode='NextStep', got 'SameStep'"),
         ({"num_envs": 3, "flatten_robots": True}, r"num_envs_per_env_runner: expected a multiple of num_robots=2"),
         ({"num_envs": 2, "observation_keys": ["front"]}, r"observation_keys: expected some of \['state'\]"),
+        ({"num_envs": 2, "observation_keys": ["state"] * 2}, r"observation_keys: expected some of .* each once"),
         ({"num_envs": 2, "robot_cameras": {"front": ["a", "b"]}}, r"robot_cameras: expected flatten_robots=True"),
     ],
 )
 def test_bad_configurations_are_refused(ctx, message):
     with pytest.raises(ValueError, match=message):
         rllib_env({**FLEET, **ctx})
+
+
+@pytest.mark.parametrize(
+    ("ctx", "message"),
+    [
+        ({"wrap": "recorder"}, r"wrap: expected a function .* got 'recorder'"),
+        ({"wrap": lambda env: None}, r"wrap: expected a function .* it returned None"),
+        ({"flatten_robots": "no"}, r"flatten_robots: expected a bool, got 'no'"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(ctx, message):
+    with pytest.raises(TypeError, match=message):
+        rllib_env({**FLEET, "num_envs": 2, **ctx})
+
+
+def test_seeds_that_are_none_are_refused():
+    env = rllib_env({**FLEET, "num_envs": 2})
+    for seed in ("3", 1.5, True):
+        with pytest.raises(TypeError, match=r"seed: expected an int >= 0, got "):
+            env.reset(seed=seed)
+    with pytest.raises(ValueError, match=r"seed: expected an int >= 0, got -1"):
+        env.reset(seed=-1)
+    by_int, by_array = (env.reset(seed=seed)[1]["episode_seed"].tolist() for seed in (7, np.array(7)))
+    assert by_int == by_array
+    env.close()
+
+
+def test_keys_of_an_observation_without_any_are_refused():
+    cart_poles = gym.make_vec("CartPole-v1", 2, vectorization_mode="sync")
+    with pytest.raises(ValueError, match=r"observation_keys: expected None, the observation is no dictionary"):
+        RLlibVectorEnv(cart_poles, observation_keys=["state"])
+    cart_poles.close()
 
 
 def test_other_modes_and_actions_are_refused():
@@ -91,4 +125,6 @@ def test_other_modes_and_actions_are_refused():
     env.reset(seed=0)
     with pytest.raises(ValueError, match=r"actions: expected shape \(2, 4\), got \(2, 2, 2\)"):
         env.step(np.zeros((2, 2, 2)))
+    with pytest.raises(ValueError, match=r"actions: expected shape \(2, 4\), got list"):
+        env.step([[0, 0, 0, 0], [0]])
     env.close()

@@ -62,6 +62,29 @@ def test_infos_are_split_by_environment():
     assert set(second) == {"success", "distance", "episode"}
 
 
+def test_infos_without_rows_are_everybodys():
+    for value in (3.5, np.float64(3.5), np.array(3.5), "ab", "hall", None, [1, 2, 3], np.zeros(3)):
+        first, second = info_rows({"value": value, "rows": [1, 2]}, 2)
+        assert first["value"] is second["value"] is value
+        assert (first["rows"], second["rows"]) == (1, 2)
+    assert info_rows({"table": {"a": 1.5}}, 2) == [{"table": {"a": 1.5}}] * 2
+
+
+def test_infos_that_were_split_already_are_refused():
+    with pytest.raises(TypeError, match=r"infos: expected a mapping with arrays of all environments, got list"):
+        info_rows([{}, {}], 2)
+
+
+def test_a_mode_can_be_told_by_name_and_no_other_word_is_one():
+    env = CodedColorVectorEnv([3])
+    env.metadata["autoreset_mode"] = "NEXT_STEP"
+    check_mode(env, AutoresetMode.NEXT_STEP, "Somebody")
+    assert VectorView(env).autoreset_mode is AutoresetMode.NEXT_STEP
+    env.metadata["autoreset_mode"] = "sometimes"
+    with pytest.raises(ValueError, match=r"autoreset_mode: expected an AutoresetMode or one of .* got 'sometimes'"):
+        check_mode(env, AutoresetMode.NEXT_STEP, "Somebody")
+
+
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_a_wrong_mode_names_the_right_one(mode):
     env = MemoryProfilingWrapper(CodedColorVectorEnv([3], autoreset_mode=mode), enabled=False)

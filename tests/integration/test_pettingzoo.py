@@ -65,6 +65,27 @@ def test_agents_get_what_the_world_gives_its_robots():
     env.close()
 
 
+def test_each_agents_spaces_are_its_own():
+    env = parallel_env(**SEEING)
+    for space in (env.observation_space, env.action_space):
+        first, second = space("robot_0"), space("robot_1")
+        first.seed(1)
+        alone = first.sample()
+        first.seed(1)
+        second.seed(2)
+        np.testing.assert_equal(first.sample(), alone)
+    env.close()
+
+
+def test_a_world_that_cannot_be_shown_is_closed(monkeypatch):
+    closed = []
+    monkeypatch.setattr(FleetVectorEnv, "close_extras", lambda self, **kwargs: closed.append(self))
+    with pytest.raises(ValueError, match=r"robot_cameras\['front'\]: expected names among") as refusal:
+        parallel_env(**FLEET, robot_cameras={"front": ["front_0", "front_1"]})
+    assert refusal.traceback  # while it is held, the garbage collector closes nothing
+    assert len(closed) == 1
+
+
 def test_a_recorder_and_a_profiler_stand_inside(tmp_path):
     fleet = FleetVectorEnv(1, autoreset_mode="Disabled", cameras=[TOP], render_mode="rgb_array", **FLEET)
     profiler = MemoryProfilingWrapper(CameraObsVideoRecorder(fleet, tmp_path), mode="light", profiling_interval=5)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import (
@@ -213,6 +214,69 @@ def test_attributes_and_methods_reach_the_environment():
     assert env.unwrapped.closed
 
 
+def test_robots_have_the_attributes_of_their_worlds():
+    env = fleet(num_envs=3, cameras=[TOP], camera_obs=False)
+    vec_env = SB3VecEnv(FlattenRobots(env))
+    vec_env.seed(8)
+    vec_env.reset()
+    assert vec_env.get_attr("np_random_seed") == [8, 8, 9, 9, 10, 10]
+    assert vec_env.get_attr("np_random", [5, 0]) == [env.np_random[2], env.np_random[0]]
+    images = vec_env.env_method("render_cameras", indices=[5, 0])
+    for image, world in zip(images, (2, 0), strict=True):
+        np.testing.assert_array_equal(image["top"], env.render_cameras([world])["top"][0])
+    assert len(vec_env.env_method("render_cameras")) == 6
+    vec_env.close()
+
+
+def test_attributes_of_single_environments_are_reached():
+    arguments = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    vec_env = SB3VecEnv(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync", vector_kwargs=arguments))
+    assert vec_env.get_attr("gravity") == [9.8] * 3
+    vec_env.set_attr("gravity", 1.6, [0, 2])
+    assert vec_env.get_attr("gravity") == [1.6, 9.8, 1.6]
+    vec_env.set_attr("gravity", 3.7)
+    assert vec_env.env.get_attr("gravity") == (3.7,) * 3
+    assert vec_env.env_method("has_wrapper_attr", "gravity", indices=1) == [True]
+    assert not vec_env.has_attr("moons")
+    vec_env.close()
+
+
+def test_an_attribute_of_environments_in_processes_is_set_there():
+    arguments = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    vec_env = SB3VecEnv(gym.make_vec("CartPole-v1", 2, vectorization_mode="async", vector_kwargs=arguments))
+    vec_env.set_attr("gravity", 1.6)
+    assert vec_env.env.get_attr("gravity") == (1.6, 1.6)
+    vec_env.close()
+
+
+@pytest.mark.parametrize("flatten", [False, True], ids=["joint", "per robot"])
+def test_gymnasiums_statistics_reach_sb3(flatten):
+    env = FlattenRobots(fleet()) if flatten else fleet()
+    vec_env = SB3VecEnv(RecordEpisodeStatistics(env))
+    vec_env.reset()
+    rewards = np.zeros(vec_env.num_envs)
+    for _ in range(LENGTH):
+        _, step_rewards, _, infos = vec_env.step(np.stack([vec_env.action_space.sample()] * vec_env.num_envs))
+        rewards += step_rewards
+    assert [info["episode"]["l"] for info in infos] == [LENGTH] * vec_env.num_envs
+    np.testing.assert_allclose([info["episode"]["r"] for info in infos], rewards, atol=1e-5)
+    assert all("episode" not in info for info in vec_env.reset_infos)
+    model = PPO("MultiInputPolicy", vec_env, seed=1, **SMALL[PPO])
+    model.learn(2 * LENGTH * vec_env.num_envs)
+    assert {int(episode["l"]) for episode in model.ep_info_buffer} == {LENGTH}
+    vec_env.close()
+
+
+def test_options_are_compared_by_value():
+    vec_env = SB3VecEnv(fleet(num_envs=3))
+    vec_env.set_options([{"weights": {"goal": np.ones(2)}} for _ in range(3)])
+    vec_env.reset()
+    vec_env.set_options([{"weights": {"goal": np.full(2, world)}} for world in range(3)])
+    with pytest.raises(ValueError, match=r"set_options: expected the same options for all environments"):
+        vec_env.reset()
+    vec_env.close()
+
+
 def test_what_worlds_share_cannot_be_one_worlds():
     vec_env = SB3VecEnv(fleet(num_envs=3))
     for call in (
@@ -232,6 +296,10 @@ def test_what_worlds_share_cannot_be_one_worlds():
         vec_env.step_wait()
     with pytest.raises(ValueError, match=r"actions: expected shape \(3, 2, 2\), got \(2, 2, 2\)"):
         vec_env.step(np.zeros((2, 2, 2)))
+    with pytest.raises(ValueError, match=r"actions: expected shape \(3, 2, 2\), got list"):
+        vec_env.step([[[0, 0], [0]]])
+    with pytest.raises(TypeError, match=r"env_method: expected the name of a method, got 'control_dt', which is 0.1"):
+        vec_env.env_method("control_dt")
     vec_env.close()
 
 

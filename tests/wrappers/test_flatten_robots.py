@@ -3,10 +3,12 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
+from gymnasium.wrappers.vector import ClipReward, NormalizeReward, RecordEpisodeStatistics
 
 from fleet_gym.testing import vector_env_check
 from fleet_gym.vector_env import FleetVectorEnv
+from fleet_gym.video import read_episodes
 from fleet_gym.world.cameras import Camera
 from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
 from fleet_gym.wrappers.flatten_robots import FlattenRobots
@@ -128,6 +130,9 @@ def test_seeds_are_those_of_worlds():
     assert by_list.tolist() == [10, 10, 20, 20, 30, 30]
     with pytest.raises(ValueError, match=r"seed: expected an int or 6 seeds, got 3"):
         env.reset(seed=[1, 2, 3])
+    assert env.reset(seed=np.array(8))[1]["episode_seed"].tolist() == [8, 8, 9, 9, 10, 10]
+    with pytest.raises(TypeError, match=r"options: expected a mapping or None, got 5"):
+        env.reset(options=5)
     env.close()
 
 
@@ -141,6 +146,121 @@ def test_a_recorder_inside_records_worlds(tmp_path):
     assert [env.get_episode_index(robot) for robot in range(6)] == [1] * 6
     env.close()
     assert len(list(tmp_path.glob("robot-cam-env*-top-episode-0.mp4"))) == WORLDS
+
+
+def test_a_recorder_around_it_records_robots(tmp_path):
+    robots = FlattenRobots(fleet(AutoresetMode.SAME_STEP, cameras=[TOP, *FRONT]), robot_cameras=OWN)
+    env = CameraObsVideoRecorder(robots, tmp_path, cameras=["front"])
+    env.reset(seed=1)
+    for _ in range(LENGTH):
+        _, rewards, *_ = env.step(np.zeros((WORLDS * ROBOTS, 2)))
+    env.close()
+    rows = [row for row in read_episodes(tmp_path) if row["steps"] == LENGTH]
+    assert sorted(row["env"] for row in rows) == list(range(WORLDS * ROBOTS))
+    assert {row["episode"] for row in rows} == {0}
+    assert len(rewards) == len(list(tmp_path.glob("robot-cam-env*-front-episode-0.mp4")))
+
+
+def test_a_recorder_around_it_cannot_draw(tmp_path):
+    robots = FlattenRobots(fleet(cameras=[TOP], camera_obs=False))
+    env = CameraObsVideoRecorder(robots, tmp_path, frame_source="env")
+    with pytest.raises(
+        ValueError, match=r"expected render_cameras of the 6 environments .* got that of 3; put the rec"
+    ):
+        env.reset(seed=1)
+    robots.close()
+
+
+def test_generators_and_cameras_are_those_of_the_robots_worlds():
+    env = FlattenRobots(fleet(cameras=[TOP, *FRONT], camera_obs=False))
+    env.reset(seed=5)
+    assert env.np_random_seed == (5, 5, 6, 6, 7, 7)
+    assert [env.np_random[robot] is env.unwrapped.np_random[robot // ROBOTS] for robot in range(6)] == [True] * 6
+    worlds = env.unwrapped.render_cameras()
+    for drawn, order in ((env.render_cameras(), range(6)), (env.render_cameras([5, 0, 1], ["top"]), (5, 0, 1))):
+        for key, images in drawn.items():
+            np.testing.assert_array_equal(images, worlds[key][np.array(order) // ROBOTS])
+    for call in (env.get_episode_index, lambda robot: env.render_cameras([robot])):
+        with pytest.raises(ValueError, match=r"in 0\.\.5, got 6"):
+            call(6)
+    env.close()
+
+
+@pytest.mark.parametrize("wrap", [lambda env: ClipReward(env, -0.1, 0.1), NormalizeReward])
+def test_rewards_are_changed_outside(wrap):
+    inside = RecordEpisodeStatistics(wrap(fleet()))
+    with pytest.raises(ValueError, match=r"env: expected \w+Reward around FlattenRobots, got it inside"):
+        FlattenRobots(inside)
+    inside.close()
+    outside = wrap(FlattenRobots(fleet()))
+    outside.reset(seed=1)
+    assert outside.step(np.ones((WORLDS * ROBOTS, 2)))[1].shape == (WORLDS * ROBOTS,)
+    outside.close()
+
+
+def play_an_episode(robots):
+    return [robots.step(np.full((WORLDS * ROBOTS, 2), 0.7)) for _ in range(LENGTH)]
+
+
+class ChangedInfos(VectorWrapper):
+    def __init__(self, env, change):
+        super().__init__(env)
+        self.change = change
+
+    def step(self, actions):
+        *rest, infos = self.env.step(actions)
+        return *rest, self.change(infos)
+
+
+def test_infos_without_rows_stay_as_they_are():
+    plain = {
+        "lap_time": 3.5,
+        "map": "hall",
+        "sizes": [1, 2],
+        "level": np.float64(2),
+        "nothing": None,
+        "table": {"a": 1},
+    }
+    env = FlattenRobots(ChangedInfos(fleet(), lambda infos: {**infos, **plain, "course": ["a", "b", "c"]}))
+    env.reset(seed=1)
+    infos = env.step(np.zeros((WORLDS * ROBOTS, 2)))[4]
+    assert {key: infos[key] for key in plain} == plain
+    assert infos["course"].tolist() == ["a", "a", "b", "b", "c", "c"]
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda infos: {**infos, "robot_reward": np.zeros(3)},
+            r"infos: expected robot_reward of shape \(3, 2\), got \(3,",
+        ),
+        (lambda infos: {}, r"infos: expected robot_reward of shape \(3, 2\), got the keys \[\]"),
+        (lambda infos: [{}] * 3, r"infos: expected robot_reward of shape \(3, 2\), got list"),
+        (
+            lambda infos: {key: value for key, value in infos.items() if "final" not in key},
+            r"final_info: expected robot_reward of shape \(3, 2\), got the keys \[\]",
+        ),
+    ],
+)
+def test_infos_without_the_robots_rewards_are_refused(change, message):
+    env = FlattenRobots(ChangedInfos(fleet(AutoresetMode.SAME_STEP), change))
+    env.reset(seed=1)
+    with pytest.raises(ValueError, match=message):
+        play_an_episode(env)
+    env.close()
+
+
+def test_a_mode_by_its_name_is_the_mode():
+    env = fleet(AutoresetMode.SAME_STEP)
+    named = VectorWrapper(env)
+    named.metadata = {**env.metadata, "autoreset_mode": "SAME_STEP"}
+    named.autoreset_mode = "SAME_STEP"
+    robots = FlattenRobots(named)
+    robots.reset(seed=1)
+    assert (play_an_episode(robots)[-1][1] != 0).all()
+    robots.close()
 
 
 def test_robots_of_a_world_are_reset_together():
@@ -181,4 +301,6 @@ def test_other_environments_and_actions_are_refused():
     env.reset(seed=0)
     with pytest.raises(ValueError, match=r"actions: expected shape \(6, 2\).*got \(3, 2, 2\)"):
         env.step(np.zeros((3, 2, 2)))
+    with pytest.raises(ValueError, match=r"actions: expected shape \(6, 2\).*got list"):
+        env.step([[0, 0], [0]])
     env.close()
