@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import linecache
 import math
 import os
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,8 @@ Location = tuple[tuple[str, int], ...]
 TOP_LINES = 10
 SHARE_OF_LEAK = 0.1
 UNTRACED_SHARE = 0.3
+TELLING_STEPS = 10
+"""Of an unfinished window: after fewer, everything looks as if it grew."""
 WATCHED_S = 2.0
 """Time a window may spend on readings around calls into C: in a fragmented heap each can take milliseconds."""
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -162,6 +165,15 @@ class NativeCalls:
         entry[1] += 1
 
 
+def _without_traced(native: Callable[[], int]) -> Callable[[], int]:
+    """Returns a reader of the C heap without what tracemalloc knows of.
+
+    A method of the window would make a circle of it and its calls: snapshots that outlive their use until garbage is
+    collected, which then looks as if the program's growth had been garbage.
+    """
+    return lambda: native() - tracemalloc.get_traced_memory()[0]
+
+
 class TracingWindow:
     """A bounded stretch of steps with tracemalloc on and C calls watched, to name what a cheap signal only suspects.
 
@@ -173,17 +185,17 @@ class TracingWindow:
         native: reads the bytes of the C heap.
 
     Attributes:
-        untraced: growth of the C heap without what tracemalloc knows of, bytes per step, once closed.
+        untraced: growth of the C heap without what tracemalloc knows of, bytes per step, as of `so_far` or `close`.
     """
 
     def __init__(self, steps: int, nframe: int, native: Callable[[], int]) -> None:
         self._half = max(1, steps // 2)
         self._nframe = nframe
         self._lease = TraceLease(nframe)
-        self._native = native
-        self._calls = NativeCalls(self._read)
-        self._snapshots = [traced_lines(nframe)]
-        self._start = self._read()
+        self._read = read = _without_traced(native)
+        self._calls = NativeCalls(read)
+        self._snapshots = [(0, traced_lines(nframe))]
+        self._start = read()
         self.untraced = 0.0
         self._steps = 0
         self._watches_calls = False
@@ -199,11 +211,9 @@ class TracingWindow:
     def after_call(self) -> None:
         """Stops watching."""
         if self._watches_calls:
-            sys.setprofile(None)
+            if sys.getprofile() is self._calls:  # else the call started a profiler of its own
+                sys.setprofile(None)
             self._watches_calls = False
-
-    def _read(self) -> int:
-        return self._native() - tracemalloc.get_traced_memory()[0]
 
     @property
     def takes_snapshot_next(self) -> bool:
@@ -214,26 +224,46 @@ class TracingWindow:
         """Counts a step; True when the window is over."""
         self._steps += 1
         if self._steps % self._half == 0 and not self._lease.is_lost:
-            self._snapshots.append(traced_lines(self._nframe))
+            self._snapshots.append((self._steps, traced_lines(self._nframe)))
         return self._steps >= 2 * self._half
 
-    def close(self) -> tuple[TopLine, ...]:
-        """Ends tracing and returns what grew; a window cut short before its middle names only native lines."""
-        lines: list[TopLine] = []
-        if len(self._snapshots) >= 3:
-            start, middle, end = self._snapshots[:3]
-            lines = self._steady(start, middle, end)
-        self.untraced = 0.0 if self._lease.is_lost else (self._read() - self._start) / max(self._steps, 1)
-        self.release()
-        return (*lines, *self._calls.lines(self._steps))
+    def so_far(self) -> tuple[TopLine, ...]:
+        """Returns what grew, and sets `untraced`. Before the window is over this takes a snapshot.
 
-    def _steady(self, *snapshots: Mapping[Location, tuple[int, int]]) -> list[TopLine]:
-        start, middle, end = snapshots
-        grown = []
-        for location, (size, count) in end.items():
-            first, second = start.get(location, (0, 0)), middle.get(location, (0, 0))
-            half = min(second[0] - first[0], size - second[0])
-            if half > 0:
-                blocks = min(second[1] - first[1], count - second[1])
-                grown.append(_python_line(location, 2 * half, 2 * blocks, 2 * self._half))
-        return _most(grown)
+        Until after its middle, growth is the only evidence: a buffer that is filling up is named too.
+        """
+        if self._lease.is_lost:
+            return tuple(self._calls.lines(self._steps))
+        self.untraced = (self._read() - self._start) / max(self._steps, 1)
+        snapshots = self._snapshots[:3]
+        unseen = self._steps - snapshots[-1][0]
+        if 2 * unseen >= self._half or (len(snapshots) == 1 and unseen >= TELLING_STEPS):
+            snapshots.append((self._steps, traced_lines(self._nframe)))
+        return (*_steady(snapshots), *self._calls.lines(self._steps))
+
+    def close(self) -> tuple[TopLine, ...]:
+        """Ends tracing and returns what grew."""
+        lines = self.so_far()
+        self.release()
+        return lines
+
+
+def _steady(snapshots: Sequence[tuple[int, Mapping[Location, tuple[int, int]]]]) -> list[TopLine]:
+    """Returns the lines that grow between all snapshots, with their slowest growth; with one snapshot, none.
+
+    Args:
+        snapshots: the step each was taken at, and its lines.
+    """
+    steps = snapshots[-1][0]
+    grown = []
+    for location in snapshots[-1][1]:
+        sizes = [(step, *lines.get(location, (0, 0))) for step, lines in snapshots]
+        pieces = [
+            ((size - old_size) / (step - old_step), (count - old_count) / (step - old_step))
+            for (old_step, old_size, old_count), (step, size, count) in itertools.pairwise(sizes)
+        ]
+        rate = min((rate for rate, _ in pieces), default=0.0)
+        if rate > 0:
+            blocks = min(blocks for _, blocks in pieces)
+            grown.append(_python_line(location, round(rate * steps), round(blocks * steps), steps))
+    return _most(grown)

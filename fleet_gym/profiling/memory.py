@@ -8,7 +8,7 @@ import time
 import tracemalloc
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fleet_gym.profiling import signals
@@ -18,6 +18,7 @@ from fleet_gym.profiling.log import logger, say
 from fleet_gym.profiling.native_phases import NativePhases, NativeSampler
 from fleet_gym.profiling.report import MemoryReport, PhaseMemory, TopLine, hints
 from fleet_gym.profiling.settings import MemorySettings
+from fleet_gym.profiling.signals import empty_free_lists
 from fleet_gym.profiling.sinks import Sink, open_sinks
 from fleet_gym.profiling.sources import Rss, SlowSignals, TracedHeap, native_reader
 from fleet_gym.profiling.verdict import (
@@ -37,6 +38,32 @@ WINDOW_STEPS = (200, 2000)
 
 _profiled: Counter[int] = Counter()
 """Running profilers by the identity of their environment."""
+
+
+class _OwnWork:
+    """A ``with`` block whose effect on the signals is handed on. Not made by `contextlib`, whose lines would be named.
+
+    Args:
+        levels: reads the signals, bytes by name.
+        book: takes what changed.
+
+    Attributes:
+        changes: what changed, once over.
+    """
+
+    __slots__ = ("_before", "_book", "_levels", "changes")
+
+    def __init__(self, levels: Callable[[], dict[str, int]], book: Callable[[Mapping[str, int]], None]) -> None:
+        self._levels, self._book = levels, book
+
+    def __enter__(self) -> _OwnWork:
+        self._before = self._levels()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        before = self._before
+        self.changes = {name: level - before[name] for name, level in self._levels().items() if name in before}
+        self._book(self.changes)
 
 
 class MemoryProfiler:
@@ -173,6 +200,10 @@ class MemoryProfiler:
         phases, outside_bytes = self._phases.so_far(self._count, self._native.timed_read())
         verdicts = self._judge_all()
         lines = self._window_lines
+        if self._window is not None:
+            with self._own_work():
+                found = self._window.so_far()
+            lines = relevant_lines(found, _leaking_slopes(self._looks), self._window.untraced)
         if isinstance(self._source, TracedHeap) and not self._is_lost:
             step, snapshot = self._snapshots[0]
             with self._own_work():
@@ -258,8 +289,7 @@ class MemoryProfiler:
             self._resume(*self._paused)
         self._full_intervals += 1
         if self._full_intervals == FIRST_SNAPSHOT:
-            with self._own_work(collects=True):
-                gc.collect()  # the start-up's garbage: what is collected later is of the profiled steps
+            self._collect_and_take_off()  # the start-up's garbage: what is collected later is of the profiled steps
             with self._own_work():
                 self._take_snapshot()
         if self._full_intervals == self._next_look:
@@ -297,8 +327,7 @@ class MemoryProfiler:
         with self._own_work():
             verdicts = {name: self._judge(name) for name in self._series}
         if any(verdict.status == "leak" for verdict in verdicts.values()):
-            with self._own_work(collects=True):
-                gc.collect()
+            self._collect_and_take_off()
             verdicts = {name: self._judge(name) for name in self._series}
         return verdicts
 
@@ -319,26 +348,33 @@ class MemoryProfiler:
         hours = left / mib(verdict.bytes_per_step * steps_per_second) / 3600
         return replace(verdict, hours_to_limit=hours)
 
-    @contextlib.contextmanager
-    def _own_work(self, *, collects: bool = False) -> Iterator[None]:
+    def _own_work(self) -> _OwnWork:
         """Around what allocates for the profiler or collects the program's garbage: neither is growth or a fall of its.
 
         Else a collection at the first suspicion would look as if the leak had been given back.
-
-        Args:
-            collects: whether garbage is collected, and nothing else done: what that frees was no leak.
         """
-        before = self._levels()
-        yield
-        changes = {name: level - before[name] for name, level in self._levels().items() if name in before}
+        return _OwnWork(self._levels, self._leave_out)
+
+    def _leave_out(self, changes: Mapping[str, int]) -> None:
         for name, change in changes.items():
             self._own_bytes[name] += change
         self._phases.exclude(changes["native"])
-        if collects:
-            step = self._total_steps + self._count - self._unjudged_steps
-            self._garbage = {at: freed for at, freed in self._garbage.items() if at > WARM_UP * step}
-            earlier = self._garbage.get(step, {})
-            self._garbage[step] = {name: earlier.get(name, 0) + max(0, -change) for name, change in changes.items()}
+
+    def _collect_garbage(self) -> dict[str, int]:
+        """Collects garbage and returns what the signals changed by; free lists, which are none, are emptied before."""
+        with self._own_work():
+            empty_free_lists()
+        with self._own_work() as work:
+            gc.collect()
+        return work.changes
+
+    def _collect_and_take_off(self) -> None:
+        """Collects garbage and remembers what that frees: it was no leak."""
+        changes = self._collect_garbage()
+        step = self._total_steps + self._count - self._unjudged_steps
+        self._garbage = {at: freed for at, freed in self._garbage.items() if at > WARM_UP * step}
+        earlier = self._garbage.get(step, {})
+        self._garbage[step] = {name: earlier.get(name, 0) + max(0, -change) for name, change in changes.items()}
 
     def _levels(self) -> dict[str, int]:
         levels = {"native": self._native.timed_read(), "rss": signals.rss_bytes()}
@@ -388,6 +424,7 @@ class MemoryProfiler:
             lines = self._window.close()
             self._window_lines = relevant_lines(lines, _leaking_slopes(self._looks), self._window.untraced)
             self._window = None
+        self._collect_garbage()  # free lists full of what the snapshots were made of: not the program's
         self.before_step = self._native.before_step
         for line in self._window_lines[:3]:
             logger.info("[MEMORY+] grows: %s", line)
@@ -428,8 +465,13 @@ class MemoryProfiler:
         note = f"shared by {sharing} environments of this process" if sharing > 1 else ""
         say(record.line())
         say(record.plus_line(note))
-        for sink in self._sinks:
-            sink.write(record)
+        for sink in tuple(self._sinks):
+            try:
+                sink.write(record)
+            except OSError as error:  # a full disk is no reason to end a training
+                self._sinks.remove(sink)
+                _close_quietly(sink)
+                logger.warning("%s: no more records are written: %s", sink, error)
 
 
 def _leaking_slopes(verdicts: Mapping[str, LeakVerdict]) -> dict[str, float]:
@@ -442,4 +484,9 @@ def _release(source: TracedHeap | Rss, sinks: list[Sink], env_id: int) -> None:
         del _profiled[env_id]
     source.release()
     for sink in sinks:
+        _close_quietly(sink)
+
+
+def _close_quietly(sink: Sink) -> None:
+    with contextlib.suppress(OSError):  # every record was written out by itself
         sink.close()

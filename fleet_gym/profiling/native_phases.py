@@ -122,13 +122,14 @@ class _Book:
         return now - self.start - self._step_total() - self.reset.total(self.resets)
 
     def phases(self, now: int) -> Mapping[str, PhaseMemory]:
-        """What a call returns is born in it and freed outside: what outside lost on balance is shared by the calls."""
+        """What a call returns is born in it and freed outside: what outside lost on balance is shared by the calls.
+
+        A call cannot have returned more than it allocated: the rest is something older that was freed.
+        """
         returned = max(0.0, -self.outside(now)) / max(self.steps + self.resets, 1)
         totals = {"step": (self.steps, self._step_total()), "reset": (self.resets, self.reset.total(self.resets))}
-        return {
-            name: PhaseMemory(calls, total / calls - returned if calls else 0.0)
-            for name, (calls, total) in totals.items()
-        }
+        means = {name: (calls, total / calls if calls else 0.0) for name, (calls, total) in totals.items()}
+        return {name: PhaseMemory(calls, mean - min(returned, max(mean, 0.0))) for name, (calls, mean) in means.items()}
 
     def _step_total(self) -> float:
         return self.first.sampled_bytes + self.later.total(self.steps - self.first.sampled)

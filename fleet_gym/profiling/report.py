@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterable, Mapping
+import sysconfig
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from fleet_gym.profiling.verdict import LeakVerdict
@@ -109,7 +111,7 @@ class MemoryReport:
 
 
 def hints(
-    verdicts: Mapping[str, LeakVerdict], phases: Mapping[str, PhaseMemory], outside_bytes: int, lines: Iterable[TopLine]
+    verdicts: Mapping[str, LeakVerdict], phases: Mapping[str, PhaseMemory], outside_bytes: int, lines: Sequence[TopLine]
 ) -> tuple[str, ...]:
     """Says what leaks like these usually are.
 
@@ -135,9 +137,16 @@ def hints(
             "RSS grows while no allocator does: memory mapped elsewhere, threads' stacks, or freed memory that"
             " malloc keeps (psutil.heap_trim() gives it back)"
         )
+    if leaks and (of_library := next(iter(lines), None)) is not None and _hides_its_caller(of_library):
+        found.append(f"{Path(of_library.filename).name} is a library's: nframe=5 names the lines that call it, too")
     if "workers" in leaks:
         found.append("the workers grow: put a MemoryProfilingEnvWrapper around the environment inside them")
     return tuple(found)
+
+
+def _hides_its_caller(line: TopLine) -> bool:
+    libraries = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    return line.kind == "python" and not line.frames and line.filename.startswith(tuple(libraries))
 
 
 def _native_hint(phases: Mapping[str, PhaseMemory], outside_bytes: int) -> str:

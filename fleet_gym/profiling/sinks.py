@@ -27,9 +27,11 @@ class Sink(Protocol):
         ...
 
 
-def _opened(path: Path) -> TextIO:
+def _opened(path: Path, header: str = "") -> TextIO:
     try:
-        return path.open("w", encoding="utf-8", newline="", buffering=1)
+        file = path.open("w", encoding="utf-8", newline="", buffering=1)
+        file.write(header)
+        return file
     except OSError as error:
         raise OSError(
             error.errno, f"log_path: expected a file that can be written ({error.strerror})", str(path)
@@ -41,6 +43,9 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self._file = _opened(path)
+
+    def __str__(self) -> str:
+        return self._file.name
 
     def write(self, record: MemoryRecord) -> None:
         """Writes one line."""
@@ -55,9 +60,12 @@ class Csv:
     """One row per interval; verdicts as ``name=status`` pairs separated by semicolons, unknown values empty."""
 
     def __init__(self, path: Path) -> None:
-        self._file = _opened(path)
-        self._writer = csv.DictWriter(self._file, [field.name for field in fields(MemoryRecord)])
-        self._writer.writeheader()
+        names = [field.name for field in fields(MemoryRecord)]
+        self._file = _opened(path, ",".join(names) + "\r\n")
+        self._writer = csv.DictWriter(self._file, names)
+
+    def __str__(self) -> str:
+        return self._file.name
 
     def write(self, record: MemoryRecord) -> None:
         """Writes one row."""
@@ -88,6 +96,9 @@ class TensorBoard:
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
+
+    def __str__(self) -> str:
+        return "TensorBoard"
 
     def write(self, record: MemoryRecord) -> None:
         """Writes every number of the record."""

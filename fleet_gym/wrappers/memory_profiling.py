@@ -70,10 +70,13 @@ class _MemoryProfiling(ForwardsToInner):
 
     def close(self, **kwargs: Any) -> Any:
         """Reports the last, shorter interval, stops tracing if it was started here, and closes the environment."""
-        if self._is_on:
-            self._profiler.close()
-            self._step_aside()
-        return self.env.close(**kwargs)
+        try:
+            if self._is_on:
+                self._step_aside()
+                self._profiler.close()
+        finally:
+            closed = self.env.close(**kwargs)
+        return closed
 
     def get_memory_usage(self) -> dict[str, float] | None:
         """Returns what is held now and the most that was held since profiling started.

@@ -55,10 +55,13 @@ class _TimeProfiling(ForwardsToInner):
 
     def close(self, **kwargs: Any) -> Any:
         """Reports the last, shorter interval and closes the environment."""
-        if self._is_on:
-            self._profiler.flush()
-            self._step_aside()
-        return self.env.close(**kwargs)
+        try:
+            if self._is_on:
+                self._step_aside()
+                self._profiler.flush()
+        finally:
+            closed = self.env.close(**kwargs)
+        return closed
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Charges the time of a ``with`` block to a phase of your own, inside a step or between steps.

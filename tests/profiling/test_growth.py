@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import tracemalloc
+import weakref
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -155,6 +157,49 @@ def test_another_profiler_is_left_alone():
         sys.setprofile(None)
         window.close()
     assert seen
+
+
+def test_a_profiler_that_the_call_started_goes_on():
+    def other(frame: Any, event: str, argument: Any) -> None:
+        pass
+
+    window = TracingWindow(4, 1, native_heap_reader())
+    window.before_call()
+    sys.setprofile(other)
+    try:
+        window.after_call()
+        assert sys.getprofile() is other
+    finally:
+        sys.setprofile(None)
+        window.close()
+
+
+def test_a_window_leaves_no_garbage():
+    gc.collect()
+    gc.disable()
+    try:
+        window = TracingWindow(4, 1, native_heap_reader())
+        for _ in range(4):
+            window.step_done()
+        window.close()
+        gone = weakref.ref(window)
+        del window
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("steps", [30, 60, 90])
+def test_an_unfinished_window_names_what_grew_so_far(steps):
+    kept: list[bytes] = []
+    window = TracingWindow(100, 1, native_heap_reader())
+    for _ in range(steps):
+        kept.append(bytes(300))  # has grown
+        window.step_done()
+    for lines in (window.so_far(), window.close()):
+        assert (Path(lines[0].filename).name, lines[0].lineno) == (HERE, number_of("has grown"))
+        assert 300 <= lines[0].bytes_per_step <= 400
+    assert not tracemalloc.is_tracing()
 
 
 def test_a_window_cut_short_still_ends_tracing():

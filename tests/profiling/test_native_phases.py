@@ -41,6 +41,17 @@ def test_what_a_call_returns_and_the_caller_frees_is_no_growth():
     assert outside == 0
 
 
+def test_what_is_freed_outside_and_no_call_made_is_not_taken_off_the_calls():
+    books = NativePhases(1_000_000)
+    books.count_reset()
+    books.add_reset(1_000_000, 1_000_500)
+    books.add_step(500, 500)  # 1 MB made before profiling began was freed in between
+    books.add_step(500, 400)
+    phases = books.end_interval(2, 400)
+    assert phases["step"].native_bytes_per_call == -50
+    assert phases["reset"].native_bytes_per_call == 0
+
+
 def test_samples_are_scaled_up_but_first_steps_after_a_reset_are_not():
     books = NativePhases(0)
     books.count_reset()

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+import weakref
 
 import numpy as np
 import psutil
@@ -46,6 +47,40 @@ def test_native_heap_sees_numpy_and_falls_when_it_is_freed():
     assert native() - before == pytest.approx(8 * MIB, rel=0.01)
     del array
     assert native() - before < MIB
+
+
+def test_free_lists_are_emptied_and_garbage_is_left():
+    class Node:
+        pass
+
+    node = Node()
+    node.itself = node
+    alive = weakref.ref(node)
+    gc.disable()
+    try:
+        del node
+        for size in range(1, 20):
+            spare = [tuple(range(size)) for _ in range(2000)]
+            del spare
+        before = signals.python_blocks()
+        signals.empty_free_lists()
+        assert signals.python_blocks() < before - 1000
+        assert alive() is not None
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.enable()
+    gc.collect()
+    assert alive() is None
+
+
+def test_free_lists_are_left_where_somebody_froze_objects():
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        signals.empty_free_lists()
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.usefixtures("_fresh_reader")

@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from profiled_env import ScriptedEnv, ScriptedVectorEnv, run
 
 from fleet_gym.wrappers.memory_profiling import MemoryProfilingEnvWrapper, MemoryProfilingWrapper
+from fleet_gym.wrappers.time_profiling import TimeProfilingWrapper
 
 MIB = 1 << 20
 LINE = re.compile(
@@ -214,6 +215,24 @@ def test_an_exception_of_reset_passes():
     env = MemoryProfilingWrapper(ScriptedVectorEnv(on_reset=fail))
     with pytest.raises(RuntimeError, match="no reset"):
         env.reset()
+    env.close()
+
+
+@pytest.mark.parametrize("wrapper", [MemoryProfilingWrapper, TimeProfilingWrapper])
+def test_a_handler_that_fails_does_not_keep_the_environment_open(wrapper, monkeypatch, caplog):
+    def fail(record: logging.LogRecord) -> None:
+        raise OSError("nobody listens")
+
+    caplog.set_level(logging.INFO, logger="fleet_gym.profiling")
+    env = wrapper(ScriptedVectorEnv())
+    run(env, 1)
+    handler = logging.Handler()
+    handler.emit = fail
+    monkeypatch.setattr(logging.getLogger("fleet_gym"), "handlers", [handler])
+    with pytest.raises(OSError, match="nobody listens"):
+        env.close()
+    assert env.unwrapped.closes == 1
+    monkeypatch.undo()
     env.close()
 
 

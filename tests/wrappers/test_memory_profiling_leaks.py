@@ -95,6 +95,47 @@ def test_auto_closed_within_its_window_ends_tracing():
     assert env.memory_report().verdicts["native"].status == "leak"
 
 
+@pytest.mark.parametrize("steps", [900, 1300])
+def test_a_leak_of_small_objects_is_still_one_after_the_window(steps):
+    kept: list[object] = []
+
+    def leak() -> None:
+        kept.append(object())
+        kept.append(object())
+
+    env = MemoryProfilingWrapper(ScriptedVectorEnv(leak), mode="auto", profiling_interval=10, diagnosis_steps=200)
+    run(env, steps)
+    report = env.memory_report()
+    env.close()
+    assert report.verdicts["python"].status == "leak"
+    assert 120 <= report.verdicts["python"].bytes_per_step <= 145
+    assert report.top_lines[0].filename == HERE
+
+
+def test_a_report_within_the_window_and_after_it_was_cut_names_the_line():
+    kept: list[bytes] = []
+
+    def leak() -> None:
+        kept.append(bytes(3000))  # leaks within the window
+
+    env = MemoryProfilingWrapper(ScriptedVectorEnv(leak), mode="auto", profiling_interval=5, diagnosis_steps=1000)
+    run(env, 350)
+    within = env.memory_report()
+    assert tracemalloc.is_tracing()
+    env.close()
+    for report in (within, env.memory_report()):
+        assert report.top_lines[0].lineno == number_of("leaks within the window")
+        assert not any("names the line" in hint for hint in report.hints)
+
+
+def test_trace_does_not_name_what_only_the_profiler_uses():
+    env = MemoryProfilingWrapper(ScriptedVectorEnv(), profiling_interval=5)
+    run(env, 20)
+    report = env.memory_report()
+    env.close()
+    assert not [line for line in report.top_lines if "contextlib" in line.filename]
+
+
 def test_garbage_that_the_profiler_collects_is_no_fall_of_the_leak():
     kept: list[bytes] = []
     env = MemoryProfilingWrapper(
@@ -153,6 +194,21 @@ def test_only_lines_that_can_explain_the_leak_are_named():
     (line,) = report.top_lines
     assert (line.filename, line.lineno) == (HERE, number_of("leaks among noise"))
     assert "the native growth is the Python heap's own" in str(report)
+
+
+def test_a_line_of_a_library_comes_with_the_way_to_its_caller():
+    kept: list[np.ndarray] = []
+    for nframe in (1, 5):
+        env = MemoryProfilingWrapper(
+            ScriptedVectorEnv(lambda: kept.append(np.ones(500))), profiling_interval=5, nframe=nframe
+        )
+        run(env, 400)
+        report = env.memory_report()
+        env.close()
+        assert report.verdicts["python"].status == "leak"
+        hinted = [hint for hint in report.hints if "numeric.py is a library's: nframe=5" in hint]
+        assert len(hinted) == (nframe == 1)
+        assert any(HERE in frame for frame in report.top_lines[0].frames) == (nframe == 5)
 
 
 def test_auto_leaves_a_healthy_environment_alone():
@@ -380,6 +436,32 @@ def test_records_are_written_as_they_come(tmp_path, name):
     env.close()
     assert read_records(tmp_path / name) == list(env.memory_records)
     assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 1
+
+
+def test_a_full_disk_costs_the_records_and_nothing_else(tmp_path, caplog):
+    def fail() -> None:
+        if env.unwrapped.steps == 12:
+            raise RuntimeError("of the environment")
+
+    path = tmp_path / "run.jsonl"
+    path.symlink_to("/dev/full")
+    env = MemoryProfilingWrapper(ScriptedVectorEnv(fail), profiling_interval=5, log_path=path)
+    with pytest.raises(RuntimeError, match="of the environment"):
+        run(env, 12)
+    run(env, 1)
+    env.close()
+    assert env.unwrapped.closes == 1
+    assert [record.steps for record in env.memory_records] == [5, 5, 2, 1]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert f"{path}: no more records are written" in warnings[0]
+
+
+def test_a_first_line_that_cannot_be_written_is_an_error_at_construction(tmp_path):
+    path = tmp_path / "run.csv"
+    path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="log_path: expected a file that can be written"):
+        MemoryProfilingWrapper(ScriptedVectorEnv(), log_path=path)
 
 
 def test_disabled_writes_nothing(tmp_path):
