@@ -93,10 +93,13 @@ def bootstrap_mean(values: ArrayLike, confidence: float = 0.95, *, seed: int = 0
     if np.ptp(sample) == 0:
         return Estimate(mean, mean, mean, len(sample), confidence)
     means = np.sort(_resampled_means(sample, np.random.default_rng(seed)))
-    # Ties count half: of few episodes many resamples have exactly the sample's mean.
-    below = (np.count_nonzero(means < mean) + 0.5 * np.count_nonzero(means == mean)) / len(means)
+    # Ties count half: of few episodes many resamples have the sample's mean, but for rounding.
+    rounding = 8 * np.finfo(np.float64).eps * np.abs(sample).max()
+    below, above = np.count_nonzero(means < mean - rounding), np.count_nonzero(means > mean + rounding)
+    below = 0.5 + 0.5 * (below - above) / len(means)
     bias = _NORMAL.inv_cdf(min(max(below, 1 / len(means)), 1 - 1 / len(means)))
     deviations = sample - mean  # as the jackknife's means deviate, times -(n - 1)
+    deviations /= np.abs(deviations).max()  # only their shape counts, and powers of small or large ones leave the range
     acceleration = float(np.sum(deviations**3) / (6 * np.sum(deviations**2) ** 1.5))
     low, high = (
         float(np.quantile(means, _adjusted(level, bias, acceleration)))
@@ -106,8 +109,11 @@ def bootstrap_mean(values: ArrayLike, confidence: float = 0.95, *, seed: int = 0
 
 
 def _adjusted(level: float, bias: float, acceleration: float) -> float:
-    z = _NORMAL.inv_cdf(level)
-    return _NORMAL.cdf(bias + (bias + z) / (1 - acceleration * (bias + z)))
+    shifted = bias + _NORMAL.inv_cdf(level)
+    slowed = 1 - acceleration * shifted
+    if slowed <= 0:  # beyond the pole: of a level this far out on the long tail, the last resample
+        return float(shifted > 0)
+    return _NORMAL.cdf(bias + shifted / slowed)
 
 
 def _resampled_means(sample: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -157,3 +158,19 @@ def test_independent_means_cover_the_true_difference() -> None:
 def test_bad_input_is_named(call: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e-60, 1.0, 1e60, 1e150])
+def test_the_interval_scales_with_the_values(scale: float) -> None:
+    values = np.array([0.0, 1.0, 1.0, 2.0, 9.0, 3.0, 2.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scaled, plain = bootstrap_mean(values * scale), bootstrap_mean(values)
+    assert (scaled.low / scale, scaled.high / scale) == pytest.approx((plain.low, plain.high))
+
+
+def test_levels_far_out_on_a_long_tail_end_at_the_last_resample() -> None:
+    for sign in (1.0, -1.0):
+        outlier = bootstrap_mean([0.0] * 999 + [sign * 1e6], 1 - 1e-13)
+        assert outlier.low <= outlier.value <= outlier.high
+        assert max(abs(outlier.low), abs(outlier.high)) > 3e3
