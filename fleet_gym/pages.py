@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fleet_gym._rounding import formatted, significant
+
 
 def render_page(template: str, **context: Any) -> str:
     """Returns a page.
@@ -21,6 +23,7 @@ def render_page(template: str, **context: Any) -> str:
     environment = Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
+    environment.filters.update(significant=significant, shown=formatted)
     return environment.get_template(template).render(**context)
 
 

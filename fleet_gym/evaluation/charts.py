@@ -12,8 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fleet_gym._rounding import formatted, significant
+
 WIDTH, HEIGHT = 360.0, 210.0
-LEFT, RIGHT, TOP, BOTTOM = 44.0, 352.0, 10.0, 172.0
+LEFT, RIGHT, TOP, BOTTOM = 44.0, 340.0, 10.0, 172.0
+#: Height of the line of text above a histogram's bars.
+_HEADROOM = 14.0
 #: Series have colours of their own up to this number.
 NUM_COLORS = 8
 #: Points of a line beyond which neighbours are averaged: more than pixels to show them.
@@ -124,6 +128,11 @@ class Chart:
     mark: tuple[float, str] | None = None
 
     @property
+    def right(self) -> float:
+        """Where the horizontal axis ends."""
+        return RIGHT
+
+    @property
     def bottom(self) -> float:
         """Height of the horizontal axis."""
         return self.height - (HEIGHT - BOTTOM)
@@ -150,10 +159,13 @@ class _Scale:
 
 
 def number(value: float, step: float) -> str:
-    """Returns a tick's label with as many decimals as the step between ticks needs."""
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    text = f"{value:.{decimals}f}"
-    return text.removeprefix("-") if float(text) == 0 else text
+    """Returns a tick's label with as many decimals as the step between ticks needs, and seldom more than six signs."""
+    if not 1e-4 <= step < 1e9:
+        return formatted(value, ".3g")
+    unit, letter = (1e6, "M") if step >= 1e5 else (1.0, "")
+    decimals = max(0, -math.floor(math.log10(step / unit) + 1e-9))
+    text = formatted(value / unit, f".{decimals}f")
+    return text if float(text) == 0 else f"{text}{letter}"
 
 
 def round_step(span: float, count: int, *, whole: bool = False) -> float:
@@ -193,19 +205,11 @@ def histogram(
     """
     everything = np.concatenate([np.asarray(values, dtype=np.float64) for values in samples.values()])
     low, high = float(everything.min()), float(everything.max())
-    # A bin of whole numbers is centred on them where it holds one.
-    bins = min(MAX_BINS, max(6, round(2 * math.sqrt(len(everything)))))
-    if high > low:
-        width = round_step(high - low + whole, bins, whole=whole)
-    else:
-        width = 1.0 if whole else max(abs(low) * 0.05, 0.5)
-    shift = -0.5 if whole and width == 1 else 0.0
-    first = math.floor((low - shift) / width + 1e-9) * width + shift
-    count = max(1, math.floor((high - first) / width + 1e-9) + 1)
+    first, width, count = _bins(low, high, len(everything), whole)
     edges = first + width * np.arange(count + 1)
     counts = [_counted(values, first, width, count) for values in samples.values()]
     x = _Scale(float(edges[0]), float(edges[-1]), LEFT, RIGHT)
-    y = _rounded(0.0, float(max(part.max() for part in counts)), 4, BOTTOM, TOP, whole=True)
+    y = _rounded(0.0, float(max(part.max() for part in counts)), 4, BOTTOM, TOP + _HEADROOM, whole=True)
     bars = []
     slot = (x(float(edges[1])) - x(float(edges[0]))) / len(counts)
     for series, part in enumerate(counts):
@@ -227,8 +231,22 @@ def histogram(
         y_ticks=y.ticks(),
         bars=tuple(bars),
         legend=tuple(samples) if len(samples) > 1 else (),
-        mark=(x(average), f"mean {average:.4g}") if mean and len(samples) == 1 else None,
+        mark=(x(average), f"mean {significant(average)}") if mean and len(samples) == 1 else None,
     )
+
+
+def _bins(low: float, high: float, n: int, whole: bool) -> tuple[float, float, int]:
+    """Returns where the first bin begins, the width of each, and how many there are."""
+    if high > low:
+        width = round_step(high - low + whole, min(MAX_BINS, max(6, round(2 * math.sqrt(n)))), whole=whole)
+    else:
+        width = 1.0 if whole else round_step(abs(low) or 1.0, 10)
+    # A bin of whole numbers is centred on them where it holds one.
+    shift = -0.5 if whole and width == 1 else 0.0
+    first = math.floor((low - shift) / width + 1e-9) * width + shift
+    if high <= low:  # one bar in the middle
+        return first - 2 * width, width, 5
+    return first, width, max(1, math.floor((high - first) / width + 1e-9) + 1)
 
 
 def _counted(
@@ -383,7 +401,9 @@ def _hovers(
     borders = [LEFT, *((a + b) / 2 for a, b in itertools.pairwise(places)), RIGHT]
     strips = []
     for k, step in enumerate(steps):
-        values = [f"{name} {v:.4g} {unit}" for name, v in zip(names, columns[:, k], strict=True) if not math.isnan(v)]
+        values = [
+            f"{name} {significant(v)} {unit}" for name, v in zip(names, columns[:, k], strict=True) if not math.isnan(v)
+        ]
         strips.append(
             Hover(
                 round(borders[k], 2),

@@ -114,7 +114,7 @@ def _evaluate(
     facts["camera_size"] = [request.width, request.height]
     made = make_env(request)
     progress = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
@@ -162,7 +162,7 @@ def metrics_table(result: EvaluationResult) -> Table:
     for title in ("value", f"{100 * result.confidence:g} % interval", "n"):
         table.add_column(title, justify="right")
     for name, estimate in result.metrics.items():
-        table.add_row(name, format_value(name, estimate.value), format_interval(name, estimate), str(estimate.n))
+        table.add_row(name, format_value(name, estimate), format_interval(name, estimate), str(estimate.n))
     return table
 
 
@@ -200,9 +200,9 @@ def differences_table(comparison: Comparison) -> Table:
         difference = metric.difference
         table.add_row(
             metric.name,
-            format_value(metric.name, metric.first.value),
-            format_value(metric.name, metric.second.value),
-            format_value(metric.name, difference.value, signed=True),
+            format_value(metric.name, metric.first),
+            format_value(metric.name, metric.second),
+            format_value(metric.name, difference, signed=True),
             format_interval(metric.name, difference, signed=True),
             f"{difference.n} pairs" if comparison.pairs else f"{metric.first.n}, {metric.second.n}",
             "" if metric.p_value is None else p_text(metric.p_value),

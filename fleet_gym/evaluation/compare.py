@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from fleet_gym._rounding import column_format, significant
 from fleet_gym.evaluation.charts import Chart, histogram, scatter
 from fleet_gym.evaluation.play import Episode
 from fleet_gym.evaluation.report import (
     METHODS,
     TITLES,
+    few_episodes_note,
     format_estimate,
     format_interval,
     format_value,
+    is_single,
     run_facts,
     run_title,
 )
@@ -59,8 +62,8 @@ class MetricDifference:
 
     Attributes:
         name: ``"success"``, ``"return"``, ``"length"`` or ``"collisions"``.
-        first: of run A, over all its episodes.
-        second: of run B, over all its episodes.
+        first: of run A, over all its episodes, at the comparison's confidence.
+        second: of run B, likewise.
         difference: B - A; paired: over the common seeds.
         p_value: that the shares of successes are the same; None for other metrics.
         method: how interval and p-value were found.
@@ -75,7 +78,12 @@ class MetricDifference:
 
     @property
     def verdict(self) -> str:
-        """``"better"`` or ``"worse"`` (of B, where a metric has a good end), ``"differs"``, or ``"no difference"``."""
+        """``"better"`` or ``"worse"`` (of B, where a metric has a good end), ``"differs"``, or ``"no difference"``.
+
+        ``"one episode"`` where that is all there is: it shows nothing.
+        """
+        if is_single(self.name, self.difference):
+            return "one episode"
         if self.difference.low <= 0 <= self.difference.high:
             return "no difference"
         direction = _BETTER.get(self.name, 0) * (1 if self.difference.value > 0 else -1)
@@ -133,8 +141,26 @@ def compare(
     # Pairs of episodes that have little to do with each other are no worse than none: intervals hold all the same.
     if len(pairs) < MIN_COMMON * min(len(a.episodes), len(b.episodes)):
         pairs = ()
-    metrics = tuple(_difference(name, a, b, pairs, confidence) for name in a.metrics if name in b.metrics)
-    return Comparison(a, b, pairs, metrics, tuple(_notes(a, b, pairs)))
+    averages = [_at(run, confidence).metrics for run in (a, b)]
+    metrics = tuple(
+        _difference(name, first, averages[1][name], _samples(name, a, b, pairs), bool(pairs), confidence)
+        for name, first in averages[0].items()
+        if name in averages[1]
+    )
+    few = few_episodes_note({metric.name: metric.difference for metric in metrics})
+    return Comparison(a, b, pairs, metrics, (*_notes(a, b, pairs), *filter(None, [few])))
+
+
+def _at(run: EvaluationResult, confidence: float) -> EvaluationResult:
+    """Returns a run with intervals of this comparison's confidence, whatever that of the evaluation was."""
+    return run if run.confidence == confidence else replace(run, confidence=confidence)
+
+
+def _samples(
+    name: str, a: EvaluationResult, b: EvaluationResult, pairs: Sequence[tuple[Episode, Episode]]
+) -> tuple[list[float], list[float]]:
+    one, other = (_values(name, [pair[k] for pair in pairs] or run.episodes) for k, run in enumerate((a, b)))
+    return one, other
 
 
 def _values(name: str, episodes: Sequence[Episode]) -> list[float]:
@@ -143,32 +169,25 @@ def _values(name: str, episodes: Sequence[Episode]) -> list[float]:
 
 
 def _difference(
-    name: str,
-    a: EvaluationResult,
-    b: EvaluationResult,
-    pairs: Sequence[tuple[Episode, Episode]],
-    confidence: float,
+    name: str, first: Estimate, second: Estimate, samples: tuple[list[float], list[float]], paired: bool, level: float
 ) -> MetricDifference:
-    ours, theirs = a.metrics[name], b.metrics[name]
+    one, other = samples
     p_value = None
-    one = _values(name, [pair[0] for pair in pairs] or a.episodes)
-    other = _values(name, [pair[1] for pair in pairs] or b.episodes)
-    if name == "success" and pairs:
-        difference = paired_share_difference(one, other, confidence)
+    if name == "success" and paired:
+        difference = paired_share_difference(one, other, level)
         p_value = mcnemar_p_value(one, other)
         method = "Newcombe's paired score interval, McNemar's exact test"
     elif name == "success":
-        shares = (EvaluationResult(run.episodes, confidence).metrics["success"] for run in (a, b))
-        difference = share_difference(*shares)
-        p_value = fisher_p_value(ours, theirs)
+        difference = share_difference(first, second)
+        p_value = fisher_p_value(first, second)
         method = "Newcombe's score interval, Fisher's exact test"
-    elif pairs:
-        difference = bootstrap_mean([y - x for x, y in zip(one, other, strict=True)], confidence)
+    elif paired:
+        difference = bootstrap_mean([y - x for x, y in zip(one, other, strict=True)], level)
         method = f"Bootstrap of the paired differences ({METHODS})"
     else:
-        difference = bootstrap_difference(one, other, confidence)
+        difference = bootstrap_difference(one, other, level)
         method = "Bootstrap of both samples (percentiles)"
-    return MetricDifference(name, ours, theirs, difference, p_value, method)
+    return MetricDifference(name, first, second, difference, p_value, method)
 
 
 def _notes(a: EvaluationResult, b: EvaluationResult, pairs: Sequence[Any]) -> list[str]:
@@ -222,12 +241,20 @@ def write_comparison(comparison: Comparison, page: str | os.PathLike[str]) -> Pa
         charts=_charts(comparison),
         contingency=_contingency(comparison),
         listed=_listed(comparison, path.absolute().parent),
+        form=column_format(value for pair in comparison.pairs for value in _returns(pair)),
         max_listed=MAX_LISTED,
-        facts=[
-            (f"{heading} of {name}", facts) for name, run in (("A", a), ("B", b)) for heading, facts in run_facts(run)
-        ],
+        facts=_facts(a, b),
     )
     return write_page(path, text)
+
+
+def _facts(a: EvaluationResult, b: EvaluationResult) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """Returns tables of configuration and versions: (heading, rows of name, A's and B's value)."""
+    tables = []
+    for (heading, first), (_, second) in zip(run_facts(a), run_facts(b), strict=True):
+        one, other = dict(first), dict(second)
+        tables.append((heading, [(name, one.get(name, ""), other.get(name, "")) for name in {**one, **other}]))
+    return tables
 
 
 def _folder(run: EvaluationResult) -> str:
@@ -246,7 +273,7 @@ def _card(metric: MetricDifference) -> dict[str, Any]:
     return {
         "name": metric.name,
         "title": TITLES[metric.name],
-        "value": format_value(metric.name, metric.difference.value, signed=True),
+        "value": format_value(metric.name, metric.difference, signed=True),
         "interval": format_interval(metric.name, metric.difference, signed=True),
         "runs": [("A", format_estimate(metric.name, metric.first)), ("B", format_estimate(metric.name, metric.second))],
         "p_value": None if metric.p_value is None else p_text(metric.p_value),
@@ -254,6 +281,10 @@ def _card(metric: MetricDifference) -> dict[str, Any]:
         "n": metric.difference.n,
         "method": metric.method,
     }
+
+
+def _returns(pair: tuple[Episode, Episode]) -> tuple[float, float]:
+    return pair[0].episode_return, pair[1].episode_return
 
 
 def p_text(p_value: float) -> str:
@@ -269,8 +300,9 @@ def _charts(comparison: Comparison) -> list[Chart]:
     ]
     if comparison.pairs:
         points = [
-            (a.episode_return, b.episode_return, f"seed {a.seed}: A {a.episode_return:.3f}, B {b.episode_return:.3f}")
+            (x, y, f"seed {a.seed}: A {significant(x)}, B {significant(y)}")
             for a, b in comparison.pairs
+            for x, y in [_returns((a, b))]
         ]
         charts.append(scatter("Returns of each seed", "return of A", "return of B", points))
     return charts

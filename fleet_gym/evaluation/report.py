@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fleet_gym._rounding import column_format, formatted, number_format
 from fleet_gym.evaluation.charts import MAX_ROWS, Chart, histogram, lines, shares, stacked
 from fleet_gym.evaluation.instruments import read_time_records
 from fleet_gym.evaluation.results import EvaluationResult
@@ -21,6 +22,8 @@ MAX_LISTED = 2000
 TITLES = {"success": "Success", "return": "Return", "length": "Length", "collisions": "Collisions"}
 #: The bootstrap of `bootstrap_mean`, in brief.
 METHODS = f"BCa, {RESAMPLES} resamples"
+#: Values from which on a bootstrap interval holds about what it promises.
+MANY_ENOUGH = 20
 _MEANINGS = {
     "success": "Share of episodes whose last step the environment called a success.",
     "return": "Sum of an episode's rewards, averaged over episodes.",
@@ -53,7 +56,7 @@ def write_report(run: EvaluationResult | str | Path) -> Path:
     folder = result.folder
     if folder is None:
         raise ValueError("run: expected an evaluation that wrote files (out=...), got one that did not")
-    episodes = [_worded(episode) for episode in gallery_episodes(folder, folder)]
+    episodes = [_worded(episode) for episode in sorted(gallery_episodes(folder, folder), key=_index)]
     profiles = [*_memory_charts(folder), *_time_charts(folder)]
     text = render_page(
         "evaluation/report.html.j2",
@@ -62,12 +65,14 @@ def write_report(run: EvaluationResult | str | Path) -> Path:
         metrics=metric_cards(result),
         says_success=result.success is not None,
         spread=_spread(result),
-        hidden_worlds=len(result.worlds) if len(result.worlds) > MAX_ROWS else 0,
+        few=few_episodes_note(result.metrics),
+        worlds_note=_worlds_note(result),
         profiles=profiles,
         profile_note=_profile_note(result),
         facts=run_facts(result),
         listed=result.episodes[:MAX_LISTED],
         num_episodes=len(result.episodes),
+        form=column_format(episode.episode_return for episode in result.episodes),
         **gallery_context(episodes),
     )
     return write_page(folder / REPORT, text)
@@ -80,9 +85,10 @@ def run_title(result: EvaluationResult) -> str:
 
 def _lead(result: EvaluationResult) -> str:
     seeds, worlds = result.seeds, len(result.worlds)
+    many = f"{len(seeds)} episodes with seeds {seeds[0]} to {seeds[-1]}"
+    played = many if len(seeds) > 1 else f"1 episode with seed {seeds[0]}"
     return (
-        f"{len(seeds)} episode{'s' if len(seeds) > 1 else ''} with seeds {seeds[0]} to {seeds[-1]}, played in {worlds} "
-        f"world{'s' if worlds > 1 else ''}, each its fixed share. "
+        f"{played}, played in {worlds} world{'s' if worlds > 1 else ''}, each its fixed share. "
         f"Intervals are at {100 * result.confidence:g}\N{NO-BREAK SPACE}%: of evaluations like this, so many hold the "
         "true value."
     )
@@ -97,7 +103,7 @@ def metric_cards(result: EvaluationResult) -> list[MetricCard]:
             MetricCard(
                 name,
                 TITLES[name],
-                format_value(name, estimate.value),
+                format_value(name, estimate),
                 format_interval(name, estimate),
                 f"{_MEANINGS[name]} {method}, n = {estimate.n}.",
             )
@@ -105,29 +111,50 @@ def metric_cards(result: EvaluationResult) -> list[MetricCard]:
     return cards
 
 
-def format_value(name: str, value: float, *, signed: bool = False) -> str:
+def format_value(name: str, estimate: Estimate, *, signed: bool = False) -> str:
     """Returns a metric's value as text: shares in per cent, differences of shares in points."""
-    return f"{_digits(name, value, signed)}{_unit(name, signed)}"
+    return f"{_texts(name, estimate, signed)[0]}{_unit(name, signed)}"
 
 
 def format_interval(name: str, estimate: Estimate, *, signed: bool = False) -> str:
-    """Returns the ends of a metric's interval as text."""
-    low, high = (_digits(name, end, signed) for end in (estimate.low, estimate.high))
+    """Returns the ends of a metric's interval as text, or that there is none: one value says nothing of others."""
+    if is_single(name, estimate):
+        return "no interval"
+    _, low, high = _texts(name, estimate, signed)
     return f"{low} to {high}{_unit(name, signed)}"
 
 
 def format_estimate(name: str, estimate: Estimate) -> str:
     """Returns a metric with its interval and number of episodes as text."""
-    return f"{format_value(name, estimate.value)} ({format_interval(name, estimate)}), n = {estimate.n}"
+    count = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{estimate.n}"
+    return f"{format_value(name, estimate)} ({format_interval(name, estimate)}), {count}"
 
 
-def _digits(name: str, value: float, signed: bool) -> str:
-    sign = "+" if signed else ""
-    return f"{100 * value:{sign}.1f}" if name == "success" else f"{value:{sign}.2f}"
+def is_single(name: str, estimate: Estimate) -> bool:
+    """Whether an average is of one value, so that its bootstrap interval means nothing."""
+    return name != "success" and estimate.n == 1
+
+
+def _texts(name: str, estimate: Estimate, signed: bool) -> list[str]:
+    percent = name == "success"
+    values = [100 * v if percent else v for v in (estimate.value, estimate.low, estimate.high)]
+    form = number_format(values, scale=values[2] - values[1], decimals=1 if percent else 2)
+    return [formatted(value, form, signed=signed) for value in values]
 
 
 def _unit(name: str, signed: bool) -> str:
     return "" if name != "success" else " points" if signed else " %"
+
+
+def few_episodes_note(estimates: Mapping[str, Estimate]) -> str:
+    """Returns what to know about intervals of few values, empty when there are enough."""
+    fewest = min((estimate.n for name, estimate in estimates.items() if name != "success"), default=MANY_ENOUGH)
+    if fewest >= MANY_ENOUGH:
+        return ""
+    return (
+        f"Bootstrap intervals of fewer than {MANY_ENOUGH} episodes are too narrow: those few know nothing of rarer "
+        "ones. Play more."
+    )
 
 
 def _spread(result: EvaluationResult) -> list[Chart]:
@@ -145,8 +172,21 @@ def _spread(result: EvaluationResult) -> list[Chart]:
     return charts
 
 
+def _worlds_note(result: EvaluationResult) -> str:
+    worlds = len(result.worlds)
+    if result.success is None or worlds <= MAX_ROWS:
+        return ""
+    return f"Success is shown of the first {MAX_ROWS} of {worlds} worlds; results.json has all of them."
+
+
 def _share(estimate: Estimate) -> str:
     return f"{100 * estimate.value:.1f} % ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
+
+
+def _index(episode: GalleryEpisode) -> tuple[bool, int]:
+    """Orders by the index over all worlds, as everything else on the page; what has none comes last."""
+    index = episode.columns.get("index")
+    return (False, index) if isinstance(index, int) else (True, 0)
 
 
 def _worded(episode: GalleryEpisode) -> GalleryEpisode:

@@ -87,7 +87,7 @@ def report_records(
         write_png(records, folder / f"{path.stem}.png")
         console.print(escape(str(folder / f"{path.stem}.png")), soft_wrap=True)
     if html:
-        write_html(records, folder / f"{path.stem}.html", f"Memory of {path.name}")
+        write_html(records, folder / f"{path.stem}.html", f"Memory of {path.absolute().parent.name}/{path.name}")
         console.print(escape(str(folder / f"{path.stem}.html")), soft_wrap=True)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
+from fleet_gym.pages import render_page, write_page
 from fleet_gym.profiling.intervals import MemoryRecord
+from fleet_gym.profiling.verdict import MIN_INTERVALS
 
 LINES = {
     "current_mb": "current (mean)",
@@ -81,16 +82,13 @@ def write_html(records: Sequence[MemoryRecord], path: Path, title: str) -> None:
         path: of the page.
         title: heading.
     """
-    from jinja2 import Environment
-
-    template = files("fleet_gym").joinpath("assets/memory_report.html").read_text(encoding="utf-8")
     data = {
         "steps": [record.step for record in records],
         "lines": plotted_lines(records),
         "sparse": sparse_titles(),
         "growth": [record.growth_mb for record in records],
         "verdicts": dict(records[-1].verdicts),
+        "undecided": f"Not enough data for a verdict: {len(records)} of {MIN_INTERVALS} intervals.",
     }
     # "<" is escaped so that no text in the data can end the script element.
-    page = Environment(autoescape=True).from_string(template)
-    path.write_text(page.render(title=title, data=json.dumps(data).replace("<", "\\u003c")), encoding="utf-8")
+    write_page(path, render_page("memory_report.html", title=title, data=json.dumps(data).replace("<", "\\u003c")))

@@ -27,6 +27,7 @@ class GalleryVideo:
         sheet: contact sheet as a ``data:`` URI.
         warning: what is wrong with it, empty when nothing is.
         frames: in the file, None when unknown.
+        size: width and height, None when it cannot be decoded.
     """
 
     camera: str
@@ -34,6 +35,7 @@ class GalleryVideo:
     sheet: str
     warning: str
     frames: int | None = None
+    size: tuple[int, int] | None = None
 
 
 @dataclass
@@ -176,4 +178,4 @@ def _from_row(root: Path, row: dict[str, Any], base: Path) -> GalleryEpisode:
 def _video(path: Path, camera: str, base: Path, frames: int | None) -> GalleryVideo:
     sheet = contact_sheet(path)
     link = quote(os.path.relpath(path, base).replace(os.sep, "/"))
-    return GalleryVideo(camera, link, sheet.image, sheet.warning, frames)
+    return GalleryVideo(camera, link, sheet.image, sheet.warning, frames, sheet.size)

@@ -139,3 +139,30 @@ def test_points_above_the_diagonal_are_better_in_the_second_run() -> None:
     assert on.y == pytest.approx(diagonal_y(on.x), abs=0.05)
     assert not any(math.isnan(value) for value in (above.x, above.y))
     assert scatter("t", "A", "B", [(2.0, 2.0, "only")]).points[0].x > LEFT
+
+
+def test_labels_of_large_and_small_numbers_have_room() -> None:
+    for low, high in ((-9e6, 1e6), (0.0, 3e-7), (-1e300, 1e300), (0.0, 250_000.0), (-4e-4, 4e-4), (12_000.0, 47_000.0)):
+        chart = scatter("t", "A", "B", [(low, high, "p"), (high, low, "q")])
+        labels = [tick.label for tick in chart.y_ticks]
+        assert len(set(labels)) == len(labels)
+        assert max(map(len, labels)) <= 8, labels
+    labels = [tick.label for tick in scatter("t", "A", "B", [(-1e6, 2e6, "")]).y_ticks]
+    assert labels == ["-1M", "0", "1M", "2M"]
+    assert lines("t", "step", "MiB", [1, 2], {"a": [23456.7, 24000.0]}).hovers[0].title == "step 1\na 23457 MiB"
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, -3.2e-7, 4e6])
+@pytest.mark.parametrize("whole", [False, True])
+def test_equal_values_are_one_bar_in_the_middle(value: float, whole: bool) -> None:
+    chart = histogram("t", "x", {"": [round(value) if whole else value] * 3}, whole=whole)
+    (bar,) = chart.bars
+    assert bar.x + bar.width / 2 == pytest.approx((LEFT + RIGHT) / 2, abs=1)
+    assert bar.title.endswith(": 3 episodes")
+    assert chart.mark is not None
+    assert bar.x - 1 <= chart.mark[0] <= bar.x + bar.width + 1
+
+
+def test_the_mean_is_written_above_the_bars() -> None:
+    chart = histogram("t", "x", {"": [1.0, 2.0, 2.0]})
+    assert min(bar.y for bar in chart.bars) >= TOP + 10

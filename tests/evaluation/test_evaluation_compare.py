@@ -124,3 +124,33 @@ def test_the_page_says_both_runs_and_their_difference(tmp_path: Path) -> None:
     assert first is not None
     assert int(first[1]) in {x.seed for x, y in comparison.pairs if x.success != y.success}
     assert not re.findall(r"https?://", text)
+
+
+def test_averages_of_both_runs_are_at_the_confidence_of_the_comparison() -> None:
+    a, b = replace(run(range(50)), confidence=0.5), replace(run(range(50), policy="bc"), confidence=0.999)
+    same = compare(run(range(50)), run(range(50), policy="bc"))
+    for one, other in zip(compare(a, b).metrics, same.metrics, strict=True):
+        assert (one.first, one.second, one.difference) == (other.first, other.second, other.difference)
+        assert one.p_value == other.p_value
+
+
+def test_one_episode_shows_nothing_and_few_little(tmp_path: Path) -> None:
+    one = compare(run(range(1)), run(range(1), shift=5.0, policy="bc"))
+    verdicts = {metric.name: metric.verdict for metric in one.metrics}
+    assert verdicts == {"success": "no difference", "return": "one episode", "length": "one episode"}
+    text = write_comparison(one, tmp_path).read_text(encoding="utf-8")
+    assert text.count("One episode shows nothing.") == 2
+    assert text.count("no interval") == 6
+    assert any("fewer than 20 episodes are too narrow" in note for note in one.notes)
+    assert not any("too narrow" in note for note in compare(run(range(20)), run(range(20), policy="bc")).notes)
+
+
+def test_what_was_run_stands_side_by_side_and_differences_stand_out(tmp_path: Path) -> None:
+    a, b = run(range(20)), run(range(20), policy="bc")
+    b = replace(b, versions={"python": "3.11", "torch": "2"})
+    text = write_comparison(compare(a, b), tmp_path).read_text(encoding="utf-8")
+    facts = text[text.index('id="facts"') :]
+    rows = re.findall(r"<tr( class=.differs.)?><td>(.*?)</td><td.*?>(.*?)</td><td.*?>(.*?)</td></tr>", facts)
+    assert [row[1:] for row in rows if row[0]] == [("policy", "a", "bc"), ("torch", "", "2")]
+    assert ("", "max steps", "5", "5") in rows
+    assert "only pairs with videos" not in text

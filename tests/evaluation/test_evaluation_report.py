@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from coin_env import CoinEnv, coin_envs, idle
 
@@ -113,3 +115,63 @@ def test_the_page_says_why_there_is_no_success_rate(tmp_path: Path) -> None:
     assert "No success rate" in text
     assert "Not profiled" in text
     assert "No episode was recorded" in text
+
+
+class Priced(CoinEnv):
+    """Pays in a currency of another order of magnitude."""
+
+    def step(self, action: object) -> tuple[object, float, bool, bool, dict[str, object]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, PRICE[0] * (reward + 0.25), terminated, truncated, info
+
+
+PRICE = [1.0]
+
+
+@pytest.mark.parametrize("price", [1e-5, 1.0, 1e6])
+def test_returns_of_any_size_keep_their_digits(price: float, tmp_path: Path) -> None:
+    from gymnasium.vector import SyncVectorEnv
+
+    PRICE[0] = price
+    env = SyncVectorEnv([Priced] * 2, autoreset_mode="Disabled")
+    result = evaluate(env, idle, episodes=30, out=tmp_path / "run", profile="off")
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    card = text[text.index('data-metric="return"') :]
+    low, high = map(float, re.findall(r'"interval-text">(\S+) to (\S+)</div>', card)[0])
+    width = result.mean_return.high - result.mean_return.low
+    assert (low, high) == pytest.approx((result.mean_return.low, result.mean_return.high), abs=width / 10)
+    listed = re.findall(r'<td class="number">(-?[\d.]+)</td><td>(?:yes|no)', text[text.index('id="all-episodes"') :])
+    returns = [episode.episode_return for episode in result.episodes]
+    assert [float(value) for value in listed] == pytest.approx(returns, abs=max(returns) / 100)
+    assert max(map(len, listed)) <= 11
+
+
+def test_one_episode_has_no_interval(tmp_path: Path) -> None:
+    evaluate(coin_envs(1), idle, episodes=1, out=tmp_path / "run", profile="off")
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "1 episode with seed 0, played in 1 world" in text
+    assert text.count('<div class="interval-text">no interval</div>') == 2
+    assert "fewer than 20 episodes are too narrow" in text
+
+
+def test_enough_episodes_need_no_warning(page: str) -> None:
+    assert "too narrow" not in page
+
+
+def test_the_page_says_how_many_worlds_it_shows(tmp_path: Path) -> None:
+    result = evaluate(coin_envs(45), idle, episodes=45, out=tmp_path / "run", profile="off")
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Success is shown of the first 40 of 45 worlds" in text
+    silent = replace(result, episodes=tuple(replace(episode, success=None) for episode in result.episodes))
+    assert "of 45 worlds;" not in write_report(silent).read_text(encoding="utf-8")
+
+
+def test_videos_are_in_the_order_of_the_episodes(tmp_path: Path) -> None:
+    from gymnasium.vector import AutoresetMode
+
+    from fleet_gym.testing.coded_color_env import CodedColorVectorEnv
+
+    env = CodedColorVectorEnv([9, 2, 4], {"front": (64, 64)}, AutoresetMode.DISABLED)
+    evaluate(env, lambda observation: np.zeros((3, 1)), episodes=6, out=tmp_path / "run", profile="off")
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert re.findall(r"<dt>overall</dt><dd>(\d+)</dd>", text) == list("012345")

@@ -140,3 +140,26 @@ def test_a_thousand_episodes_stay_usable(browser, recorded):
     browser.evaluate(f"{first}.querySelector('button.play').click()")
     browser.wait_for(f"{first}.querySelector('video').currentTime > 0.3")
     assert browser.complaints == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pictures_use_the_width_there_is(browser, recorded, width):
+    browser.resize(width)
+    browser.open(recorded / "index.html")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    figures = browser.evaluate(
+        "Array.from(document.querySelector('.episode').querySelectorAll('figure')).map((figure) =>"
+        " ['video', 'img'].map((tag) => figure.querySelector(tag).getBoundingClientRect())"
+        ".map((box) => [box.left, box.width, box.height]))"
+    )
+    assert len(figures) == 2
+    for video, sheet in figures:
+        assert video[:2] == sheet[:2]
+        assert video[1] >= 340
+        # The box of a video has its shape, so that nothing black surrounds it, and pictures are as wide as a thumb.
+        assert video[1] / video[2] == pytest.approx(4 / 3, rel=0.02)
+        assert sheet[1] / 4 >= 80
+    # What filters does not cover what it filters.
+    browser.evaluate("window.scrollTo(0, 2000)")
+    assert browser.evaluate("document.getElementById('bar').getBoundingClientRect().bottom") < 200
+    assert browser.complaints == []

@@ -101,7 +101,7 @@ def test_pointing_hiding_and_zooming(browser, page):
     browser.open(page)
     point(browser, "pointermove", 0.999)
     values = browser.evaluate("document.getElementById('values').textContent")
-    assert values.startswith(f"step {100 * COUNT}: growth 0.50 MB, current (mean) 279.80, ")
+    assert values.startswith(f"step {100 * COUNT}: growth 0.50 MiB, current (mean) 279.80, ")
     assert "USS 280.00 (as of step 13000)" in values
     browser.evaluate("document.querySelector('#legend button:nth-child(4)').click()")
     assert "USS" not in [name for name, *_ in browser.evaluate(POINTS)]

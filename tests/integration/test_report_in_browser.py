@@ -157,3 +157,24 @@ def test_the_comparison_shows_differences_and_its_links_work(browser, runs):
         )
         assert playable == 128
     assert browser.complaints == []
+
+
+def test_pairs_without_videos_can_be_left_out(browser, runs):
+    browser.open(runs / "compare.html")
+    visible = "Array.from(document.querySelectorAll('#pairs tr')).filter((row) => row.offsetHeight > 0).length"
+    assert browser.evaluate(visible) == 10  # and the heading
+    browser.evaluate("document.getElementById('with-videos').click()")
+    assert browser.evaluate(visible) == 6
+    assert browser.complaints == []
+
+
+def test_labels_of_charts_do_not_touch(browser, runs):
+    for page in ("one/report.html", "compare.html"):
+        browser.open(runs / page)
+        overlapping = browser.evaluate("""Array.from(document.querySelectorAll('svg')).flatMap((chart) => {
+          const texts = Array.from(chart.querySelectorAll('text'))
+            .map((text) => [text.textContent, text.getBoundingClientRect()]);
+          return texts.flatMap(([one, a], k) => texts.slice(k + 1).filter(([, b]) => a.left < b.right - 0.5
+            && b.left < a.right - 0.5 && a.top < b.bottom - 3 && b.top < a.bottom - 3).map(([other]) => [one, other]));
+        })""")
+        assert overlapping == [], page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import re
@@ -161,7 +162,8 @@ def test_follow_shows_new_records_until_interrupted(monkeypatch, run_file):
 
 
 def test_without_matplotlib_the_page_is_written_and_the_picture_hinted_at(app, run_file, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
     result = CliRunner().invoke(app, [str(run_file)])
     assert result.exit_code == 0
     assert "pip install 'fleet-gym[plots]'" in result.output
@@ -174,3 +176,16 @@ def test_the_table_says_how_many_intervals_a_verdict_needs(app, run_file, tmp_pa
     short.write_text("".join(run_file.read_text().splitlines(keepends=True)[:10]))
     result = CliRunner().invoke(app, [str(short), "--no-png", "--no-html"])
     assert "not enough data (10 of 60 intervals)" in result.output
+
+
+def test_the_page_says_that_a_verdict_needs_more_and_whose_memory_it_is(app, tmp_path):
+    run = tmp_path / "my run" / "memory.jsonl"
+    run.parent.mkdir()
+    sink = JsonLines(run)
+    for step in (50, 100):
+        sink.write(replace(RECORD, step=step, verdicts={}))
+    sink.close()
+    assert CliRunner().invoke(app, [str(run), "--no-png"]).exit_code == 0
+    page = run.with_suffix(".html").read_text()
+    assert "Not enough data for a verdict: 2 of 60 intervals." in page
+    assert "<h1>Memory of my run/memory.jsonl</h1>" in page
