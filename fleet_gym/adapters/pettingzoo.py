@@ -87,16 +87,15 @@ class RobotsParallelEnv(ParallelEnv):
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset, and after the episode has ended.
-            ValueError: for other agents than the robots, or an action of another shape.
+            TypeError: for an action that is not real numbers.
+            ValueError: for other agents than the robots, or an action of another shape, NaN or infinite.
         """
         if not self.agents:
             raise ResetNeeded("step: expected reset() before the first step and after an episode's end")
         if not isinstance(actions, Mapping) or set(actions) != set(self.agents):
             got = sorted(map(str, actions)) if isinstance(actions, Mapping) else repr(actions)
             raise ValueError(f"actions: expected an action for each of {self.agents}, got {got}")
-        rows = [
-            action_array(f"actions[{a!r}]", actions[a], self.action_spaces[a].shape, "channels") for a in self.agents
-        ]
+        rows = [_checked_action(agent, actions[agent], self.action_spaces[agent]) for agent in self.agents]
         observation, rewards, terminated, truncated, infos = self._robots.step(np.stack(rows))
         agents = self.agents
         if (terminated | truncated).any():
@@ -128,6 +127,13 @@ class RobotsParallelEnv(ParallelEnv):
     def close(self) -> None:
         """Closes the environment inside. Twice is fine."""
         self._robots.close()
+
+
+def _checked_action(agent: str, action: ArrayLike, space: spaces.Box) -> NDArray[Any]:
+    array = action_array(f"actions[{agent!r}]", action, space.shape, "channels")
+    if not np.isfinite(array).all():
+        raise ValueError(f"actions[{agent!r}]: expected finite numbers, got {array.tolist()}")
+    return array
 
 
 def parallel_env(

@@ -15,7 +15,7 @@ from fleet_gym._validation import non_negative_int, positive_int
 from fleet_gym.adapters._views import VectorView, check_mode, flat_observation, flat_space
 from fleet_gym.vector_arguments import as_array
 from fleet_gym.vector_env import FleetVectorEnv
-from fleet_gym.wrappers.flatten_robots import FlattenRobots
+from fleet_gym.wrappers.flatten_robots import FlattenRobots, is_names
 
 
 class RLlibVectorEnv(VectorView):
@@ -30,7 +30,7 @@ class RLlibVectorEnv(VectorView):
         observation_keys: parts of the observation to keep, such as ``["state"]`` or one camera; None: all.
 
     Raises:
-        TypeError: when `env` is no vector environment.
+        TypeError: when `env` is no vector environment, or the keys are no sequence of names.
         ValueError: when its autoreset mode is another, or an observation key is not there.
     """
 
@@ -147,7 +147,9 @@ def _wrapped(env: FleetVectorEnv, wrap: Callable[[FleetVectorEnv], Any]) -> Vect
 def _checked_keys(keys: Sequence[str] | None, known: list[str]) -> tuple[str, ...]:
     if keys is None:
         return tuple(known)
-    if isinstance(keys, str) or not keys or not set(keys) <= set(known) or len(set(keys)) < len(keys):
+    if not is_names(keys):
+        raise TypeError(f"observation_keys: expected a sequence of names or None, got {keys!r}")
+    if not keys or not set(keys) <= set(known) or len(set(keys)) < len(keys):
         raise ValueError(f"observation_keys: expected some of {known}, each once, got {keys!r}")
     return tuple(keys)
 

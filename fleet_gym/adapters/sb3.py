@@ -16,6 +16,7 @@ from fleet_gym.vector_arguments import as_array
 
 try:
     from stable_baselines3.common.vec_env import VecEnv
+    from torch.nn import ModuleDict
 except ModuleNotFoundError as error:
     if error.name != "stable_baselines3":
         raise
@@ -251,6 +252,10 @@ def _check_parts(space: spaces.Dict, check_images: bool) -> None:
     for key, part in space.spaces.items():
         if "." in key:  # torch names modules after the keys
             raise ValueError(f"observation {key!r}: expected a name without '.', which torch does not take; rename it")
+        if hasattr(ModuleDict(), key):  # as they become attributes
+            raise ValueError(
+                f"observation {key!r}: expected a name that is no attribute of torch's ModuleDict; rename it"
+            )
         is_image = isinstance(part, spaces.Box) and len(part.shape) == 3 and part.dtype == np.uint8
         if check_images and is_image and min((part.shape or ())[:2]) < MIN_IMAGE_SIZE:
             raise ValueError(

@@ -288,6 +288,11 @@ def _row_space(space: spaces.Box) -> spaces.Box:
     return spaces.Box(space.low.min(axis=0), space.high.max(axis=0), dtype=space.dtype.type)
 
 
+def is_names(values: Any) -> bool:
+    """Whether these are strings in a sequence, and not one string."""
+    return isinstance(values, Sequence) and not isinstance(values, str) and all(isinstance(v, str) for v in values)
+
+
 def _checked_robot_cameras(
     robot_cameras: Mapping[str, Sequence[str]] | None, images: Mapping[str, spaces.Box], num_robots: int
 ) -> dict[str, tuple[str, ...]]:
@@ -295,7 +300,9 @@ def _checked_robot_cameras(
         raise TypeError(f"robot_cameras: expected a mapping of key -> camera names, got {robot_cameras!r}")
     checked: dict[str, tuple[str, ...]] = {}
     for key, names in (robot_cameras or {}).items():
-        if isinstance(names, str) or len(names) != num_robots:
+        if not is_names(names):
+            raise TypeError(f"robot_cameras[{key!r}]: expected a sequence of camera names, got {names!r}")
+        if len(names) != num_robots:
             raise ValueError(f"robot_cameras[{key!r}]: expected {num_robots} names, one per robot, got {names!r}")
         if unknown := [name for name in names if name not in images]:
             raise ValueError(f"robot_cameras[{key!r}]: expected names among {sorted(images)}, got {unknown}")

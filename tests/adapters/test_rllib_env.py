@@ -91,6 +91,8 @@ def test_bad_configurations_are_refused(ctx, message):
     [
         ({"wrap": "recorder"}, r"wrap: expected a function .* got 'recorder'"),
         ({"wrap": lambda env: None}, r"wrap: expected a function .* it returned None"),
+        ({"observation_keys": "state"}, r"observation_keys: expected a sequence of names or None, got 'state'"),
+        ({"observation_keys": [3]}, r"observation_keys: expected a sequence of names or None, got \[3\]"),
         ({"flatten_robots": "no"}, r"flatten_robots: expected a bool, got 'no'"),
     ],
 )

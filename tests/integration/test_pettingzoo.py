@@ -145,6 +145,10 @@ def test_bad_arguments_and_actions_are_refused():
         ({"robot_0": still}, r"actions: expected an action for each of \['robot_0', 'robot_1'\], got \['robot_0'\]"),
         ({"robot_0": still, "robot_2": still}, r"got \['robot_0', 'robot_2'\]"),
         ({"robot_0": still, "robot_1": np.zeros(3)}, r"actions\['robot_1'\]: expected shape \(2,\)"),
+        (
+            {"robot_0": still, "robot_1": still + np.nan},
+            r"actions\['robot_1'\]: expected finite numbers, got \[nan, nan\]",
+        ),
         ([still, still], r"actions: expected an action for each of"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -279,6 +279,13 @@ def test_robots_of_a_world_are_reset_together():
         ({"front": ["front_0", "rear"]}, ValueError, r"expected names among .*got \['rear'\]"),
         ({"front": ["front_0", "wide"]}, ValueError, r"expected images of one shape"),
         ({"top": ["front_0", "front_1"]}, ValueError, r"expected keys that are no other camera's, got \['top'\]"),
+        (
+            {"front": "front_0"},
+            TypeError,
+            r"robot_cameras\['front'\]: expected a sequence of camera names, got 'front_0'",
+        ),
+        ({"front": 2}, TypeError, r"robot_cameras\['front'\]: expected a sequence of camera names, got 2"),
+        ({"front": [["front_0"], 1]}, TypeError, r"robot_cameras\['front'\]: expected a sequence of camera names"),
         (["front_0", "front_1"], TypeError, r"robot_cameras: expected a mapping"),
     ],
 )
