@@ -333,12 +333,11 @@ def test_images_sb3_cannot_take_are_refused():
     with pytest.raises(ValueError, match=r"observation 'arm.top': expected a name without '\.'"):
         SB3VecEnv(env)
     env.close()
-    env = fleet(cameras=[Camera("half", 48, 36, position=(0.0, -2.0, 6.0), target=(0.0, 0.0, 0.0))])
-    with pytest.raises(
-        ValueError, match=r"observation 'half': expected a name that is no method of torch's ModuleDict"
-    ):
-        SB3VecEnv(env)
-    env.close()
+    for name in ("half", "training"):
+        env = fleet(cameras=[Camera(name, 48, 36, position=(0.0, -2.0, 6.0), target=(0.0, 0.0, 0.0))])
+        with pytest.raises(ValueError, match=f"observation '{name}': expected a name that is no attribute of torch's"):
+            SB3VecEnv(env)
+        env.close()
     with pytest.raises(TypeError, match=r"env: expected a gymnasium.vector.VectorEnv, got FleetEnv"):
         SB3VecEnv(FleetEnv(**FLEET))
 
