@@ -121,6 +121,7 @@ class Clips:
         self._errors: list[VideoEncodeError] = []
         self._done: list[_Clip] = []  # whole, not in the log yet
         self._log_error: OSError | None = None
+        self._callback_error: BaseException | None = None
 
     @property
     def held_any(self) -> bool:
@@ -281,6 +282,7 @@ class Clips:
         Raises:
             VideoEncodeError: when a stream failed; names the first if there are several.
             OSError: when the log could not be written.
+            BaseException: what `keep` or `episode_columns` raised.
         """
         if self._backend is not None:
             if self._endings:
@@ -298,6 +300,9 @@ class Clips:
             self._backend.close()
 
     def _raise_errors(self) -> None:
+        callback_error, self._callback_error = self._callback_error, None
+        if callback_error is not None:
+            raise callback_error
         errors, self._errors = self._errors, []
         log_error, self._log_error = self._log_error, None
         if len(errors) == 1:
@@ -340,14 +345,23 @@ class Clips:
 
     def _conclude(self, clip: _Clip, cut_off: bool) -> None:
         outcome: Outcome = "partial" if cut_off else "keep"
-        keep = self._options.keep
-        if (cut_off and not self._options.save_partial) or (keep is not None and not keep(clip.record)):
-            outcome = "discard"
-        if self._options.columns is not None:
-            clip.record.columns = check_columns(self._options.columns(clip.record))
+        try:
+            keep = self._options.keep
+            if (cut_off and not self._options.save_partial) or (keep is not None and not keep(clip.record)):
+                outcome = "discard"
+            if self._options.columns is not None:
+                clip.record.columns = check_columns(self._options.columns(clip.record))
+        except BaseException as error:  # the video is kept; told after everything else was settled
+            self._note_callback_error(error, told_already=clip.record.crashed)
         clip.complete = True
         self._finish(clip, outcome)
         self._log_if_done(clip)
+
+    def _note_callback_error(self, error: BaseException, told_already: bool) -> None:
+        if told_already:  # something was raised before: that is what matters
+            logger.error("keep or episode_columns raised for an episode that crashed", exc_info=error)
+        elif self._callback_error is None:
+            self._callback_error = error
 
     def _take(self, result: StreamResult) -> None:
         clip = self._clip_of[result.stream]

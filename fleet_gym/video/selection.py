@@ -26,7 +26,11 @@ def normalize_episode_trigger(trigger: EpisodeTrigger | None) -> Callable[[int, 
     if not callable(trigger):
         raise TypeError(f"episode_trigger: expected a function of (episode) or (env, episode), got {trigger!r}")
     call: Callable[..., Any] = trigger
-    parameters = [p for p in inspect.signature(call).parameters.values() if p.kind in _POSITIONAL]
+    try:
+        signature = inspect.signature(call)
+    except ValueError:  # some of C have none, such as the __contains__ of a set of episodes
+        return lambda env, episode: bool(call(episode))
+    parameters = [p for p in signature.parameters.values() if p.kind in _POSITIONAL]
     required = [p for p in parameters if p.default is inspect.Parameter.empty]
     count = len(required) or len(parameters)
     if count == 1:

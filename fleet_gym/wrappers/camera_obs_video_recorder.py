@@ -19,7 +19,7 @@ from fleet_gym._gymnasium import AnyVectorWrapper
 from fleet_gym.profiling.forwarding import ForwardsToInner
 from fleet_gym.profiling.phases import phase
 from fleet_gym.video.clips import RecordingOptions
-from fleet_gym.video.codecs import check_codec
+from fleet_gym.video.codecs import check_codec, check_quality
 from fleet_gym.video.episode_files import Overwrite, check_name_prefix
 from fleet_gym.video.episode_log import EpisodeRecord
 from fleet_gym.video.episode_tracker import EpisodeTracker
@@ -43,6 +43,8 @@ logger = logging.getLogger("fleet_gym.video")
 FrameSourceName = Literal["obs", "render", "env"]
 Backend = Literal["auto", "moviepy", "pool"]
 Backpressure = Literal["block", "drop"]
+LONGEST_TIMEOUT_S = 2_000_000.0
+"""`select.poll` takes milliseconds as a C int: 23 days stand for anything longer."""
 
 
 class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
@@ -163,13 +165,14 @@ class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
                 raise TypeError(f"{name}: expected a function, got {function!r}")
         own_writer = writer_factory is not None
         check_codec(codec, moviepy=backend != "pool" and not own_writer, pool=backend != "moviepy" and not own_writer)
+        check_quality(preset, crf, bitrate)
         settings = EncoderSettings(
             codec=codec,
             preset=preset,
             crf=crf,
             bitrate=bitrate,
             overwrite=overwrite,
-            timeout=_positive("encoder_timeout", encoder_timeout),
+            timeout=min(_positive("encoder_timeout", encoder_timeout), LONGEST_TIMEOUT_S),
             drop=backpressure == "drop",
         )
         keep_last = None if keep_last is None else _whole("keep_last", keep_last)

@@ -95,6 +95,10 @@ def test_video_length_of_one(tmp_path):
     assert record(tmp_path, lengths=(2,), steps=5, video_length=1) == {(0, 0, ""): [0], (0, 1, ""): [0]}
 
 
+def test_episode_trigger_without_a_signature(tmp_path):
+    assert set(record(tmp_path, lengths=(2,), episode_trigger={0, 2}.__contains__)) == {(0, 0, ""), (0, 2, "")}
+
+
 def test_step_trigger_begins_clips_in_the_middle(tmp_path):
     found = record(tmp_path, lengths=(20, 20), steps=12, step_trigger=lambda step: step in (0, 2, 7), video_length=3)
     clips = {"": [0, 1, 2], "-from2": [2, 3, 4], "-from7": [7, 8, 9]}
@@ -179,6 +183,77 @@ def test_own_columns(tmp_path):
 def test_impossible_columns_are_refused(tmp_path, columns, error):
     with pytest.raises(error, match=r"episode_columns|JSON"):
         record(tmp_path, (3,), steps=3, episode_columns=lambda episode: columns)
+
+
+class OneBugError(Exception):
+    """Raised by a function of the user's."""
+
+
+def fail_for_env_0(episode):
+    if episode.env == 0:
+        raise OneBugError(f"episode {episode.episode}")
+    return {"fine": True}
+
+
+@pytest.mark.parametrize("backend", ["moviepy", "pool"])
+@pytest.mark.parametrize("name", ["keep", "episode_columns"])
+def test_a_function_that_raises_costs_no_video(tmp_path, name, backend):
+    env = CodedColorVectorEnv([3, 3, 5], autoreset_mode=AutoresetMode.NEXT_STEP)
+    recorder = CameraObsVideoRecorder(env, tmp_path, "p", backend=backend, **{name: fail_for_env_0})
+    recorder.reset(seed=7)
+    recorder.step(None)
+    recorder.step(None)
+    with pytest.raises(OneBugError, match="episode 0"):
+        recorder.step(None)
+    recorder.close()
+    names = {f"p-env{env}-front-episode-0.mp4" for env in (0, 1)}
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "episodes.jsonl"}
+    rows = read_episodes(tmp_path)
+    assert {(row["env"], row["crashed"]) for row in rows} == {(0, False), (1, False), (2, True)}
+    assert {file["file"]: file["frames"] for row in rows for file in row["files"]} == dict.fromkeys(names, 4)
+    assert [row.get("fine") for row in rows if row["env"] == 1] == [True if name == "episode_columns" else None]
+
+
+def test_a_function_that_raises_at_close_is_told_and_the_environment_closed(tmp_path):
+    env = CodedColorVectorEnv([5])
+    recorder = CameraObsVideoRecorder(env, tmp_path, "p", backend="moviepy", episode_columns=fail_for_env_0)
+    recorder.reset(seed=7)
+    recorder.step(None)
+    with pytest.raises(OneBugError, match="episode 0"):
+        recorder.close()
+    assert env.closed
+    assert [path.name for path in tmp_path.iterdir()] == ["episodes.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"preset": 3}, TypeError),
+        ({"crf": "x"}, TypeError),
+        ({"crf": True}, TypeError),
+        ({"crf": -1}, ValueError),
+        ({"crf": float("nan")}, ValueError),
+        ({"bitrate": 2_000_000}, TypeError),
+        ({"bitrate": "fast"}, ValueError),
+        ({"bitrate": ""}, ValueError),
+    ],
+)
+def test_a_quality_that_no_codec_takes_is_refused_at_construction(tmp_path, arguments, error):
+    with pytest.raises(error, match=f"{next(iter(arguments))}: expected"):
+        CameraObsVideoRecorder(CodedColorVectorEnv([2]), tmp_path / "videos", **arguments)
+    assert not (tmp_path / "videos").exists()
+
+
+@pytest.mark.parametrize("backend", ["moviepy", "pool"])
+def test_an_encoder_may_be_given_all_the_time_there_is(tmp_path, backend):
+    recorder = CameraObsVideoRecorder(
+        CodedColorVectorEnv([2]), tmp_path, "p", backend=backend, encoder_timeout=float("inf"), bitrate="1.5M"
+    )
+    recorder.reset()
+    recorder.step(None)
+    recorder.step(None)
+    recorder.close()
+    assert (tmp_path / "p-env0-front-episode-0.mp4").exists()
 
 
 def test_seeds_are_logged(tmp_path):
