@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 import numba
@@ -12,6 +15,7 @@ import numba
 logger = logging.getLogger("fleet_gym.numba")
 
 _F = TypeVar("_F", bound=Callable[..., object])
+_IMPORT = re.compile(r"^from ([\w.]+) import", re.MULTILINE)
 
 
 def compiled(function: _F) -> _F:
@@ -48,9 +52,42 @@ def _compile(function: _F, error_model: Literal["python", "numpy"]) -> _F:
         dispatcher = numba.njit(nogil=True, cache=True, error_model=error_model)(function)
     except RuntimeError:
         dispatcher = numba.njit(nogil=True, error_model=error_model)(function)
+    _stamp_with_imports(dispatcher, function)
     _tolerate_full_disk(dispatcher)
     _compile_without_collecting(dispatcher)
     return cast(_F, dispatcher)
+
+
+def _stamp_with_imports(dispatcher: Any, function: Any) -> None:
+    """Lets cached code expire when any file changes whose functions or constants are part of it.
+
+    numba looks at the file of the function only: after an update of another one the old code would go on running.
+    """
+    cache_file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    path, depth = Path(function.__code__.co_filename), function.__module__.count(".")
+    if cache_file is None or not depth or not path.is_file():
+        return
+    package = path.parents[depth - 1]
+    stats = [source.stat() for source in _sources(path, package)]
+    cache_file._source_stamp = tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
+
+
+def _sources(path: Path, package: Path) -> list[Path]:
+    """A file and those of its package that it imports from, directly or not, sorted."""
+    found, new = {path}, [path]
+    while new:
+        imported = _imported(new.pop(), package) - found
+        found |= imported
+        new.extend(imported)
+    return sorted(found)
+
+
+@cache
+def _imported(path: Path, package: Path) -> frozenset[Path]:
+    names = (name.split(".") for name in _IMPORT.findall(path.read_text(encoding="utf-8")))
+    modules = (package.joinpath(*rest) for top, *rest in names if top == package.name and rest)
+    candidates = (file for module in modules for file in (module.with_suffix(".py"), module / "__init__.py"))
+    return frozenset(file for file in candidates if file.is_file())
 
 
 def _compile_without_collecting(dispatcher: Any) -> None:

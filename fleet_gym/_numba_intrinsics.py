@@ -2,9 +2,6 @@
 
 Compiling a loop costs about 1 ms per operator, 3 ms per array element with a cast and 7 ms per conditional expression;
 each of these costs less than 1 ms. Element access checks nothing and knows no negative indices.
-
-numba's cache looks at the file of the compiled function only: who changes what an operation does has to touch the files
-that use it.
 """
 # numba passes these functions types and values of its own, which have no annotations.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"

@@ -1,4 +1,5 @@
 import logging
+import os
 import subprocess
 import sys
 
@@ -70,3 +71,35 @@ def test_loops_run_where_nothing_can_be_written():
         "FleetKinematics(()).frames(FleetState.allocate(1, Scene(())), np.arange(1))\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
+
+
+def test_cached_code_expires_when_a_file_it_is_made_of_changes(tmp_path):
+    """numba itself looks at the calling function's file only, and would go on with what the others were."""
+    package = tmp_path / "walk"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "shoes.py").write_text("SIZE = 1.0\n")
+    (package / "leg.py").write_text(
+        "from fleet_gym._numba import compiled_inner\nfrom walk.shoes import SIZE\n"
+        "@compiled_inner\ndef stride(x):\n    return x * SIZE\n"
+    )
+    (package / "body.py").write_text(
+        "from fleet_gym._numba import compiled\nfrom walk.leg import stride\n"
+        "@compiled\ndef walk(x):\n    return 10.0 * stride(x)\n"
+    )
+    code = "from walk.body import walk; print(walk(1.0), sum(walk.stats.cache_hits.values()))"
+
+    def run():
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+        environment["NUMBA_CACHE_DIR"] = str(tmp_path / "cache")
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert run() == ["10.0", "0"]
+    assert run() == ["10.0", "1"]
+    (package / "shoes.py").write_text("SIZE = 2.0\n")
+    assert run() == ["20.0", "0"]
+    leg = (package / "leg.py").read_text()
+    (package / "leg.py").write_text(leg.replace("x * SIZE", "x + SIZE"))
+    assert run() == ["30.0", "0"]
+    assert run() == ["30.0", "1"]
