@@ -19,6 +19,8 @@ MOVER_COLUMNS = (MX, MY, YAW, MDX, MDY, TURNS, LENGTH, WIDTH, AHEAD, LEFT, ROUND
 NO_CONTACT = 2.0
 #: Shares of a step: contact is looked for at least this often where something turns ...
 _SHORTEST = 1.0 / 128.0
+#: ... more often where something is faster than it is thick, but not more often than this ...
+_FINEST = 1e-5
 #: ... and found to within this.
 _EXACT = 1e-12
 #: Gaps that differ by less are the same, m.
@@ -140,19 +142,22 @@ def mover_entry(a: NDArray[np.float64], stop_a: float, b: NDArray[np.float64], s
         The share, `NO_CONTACT` if there is none.
     """
     t, last = 0.0, max(stop_a, stop_b)
+    thin = _thinner_half(a) + _thinner_half(b)
     gap, nx, ny = mover_gap(a, 0.0, b, 0.0)
     while t < last:
         moves_a, moves_b = t < stop_a, t < stop_b
         end = min(stop_a, stop_b) if moves_a and moves_b else last
-        closing, turning = 0.0, 0.0
+        closing, turning, fastest = 0.0, 0.0, 0.0
         if moves_a:
             closing += nx * a[MDX] + ny * a[MDY]
             turning += abs(a[TURNS]) * a[EXTENT]
+            fastest += np.sqrt(a[MDX] * a[MDX] + a[MDY] * a[MDY])
         if moves_b:
             closing -= nx * b[MDX] + ny * b[MDY]
             turning += abs(b[TURNS]) * b[EXTENT]
+            fastest += np.sqrt(b[MDX] * b[MDX] + b[MDY] * b[MDY])
         inside = gap <= limit
-        ahead = min(t + _SHORTEST, end)
+        ahead = min(t + _look_ahead(thin, fastest + turning), end)
         if not inside and gap - limit >= (closing + turning) * (ahead - t):
             ahead = end
             if closing + turning > 0.0:
@@ -167,6 +172,18 @@ def mover_entry(a: NDArray[np.float64], stop_a: float, b: NDArray[np.float64], s
             return _bisected(a, stop_a, b, stop_b, limit, t, ahead)
         t, gap = ahead, then
     return NO_CONTACT
+
+
+@compiled_inner
+def _thinner_half(mover: NDArray[np.float64]) -> float:
+    """Half of the least width of a mover, m."""
+    return float(min(mover[LENGTH], mover[WIDTH]) + mover[ROUND])
+
+
+@compiled_inner
+def _look_ahead(thin: float, fastest: float) -> float:
+    """Share of a step in which nothing that moves by `fastest` m gets past what is twice as thick as `thin`, m."""
+    return max(min(thin / max(fastest, 1e-300), _SHORTEST), _FINEST)
 
 
 @compiled_inner
@@ -193,4 +210,6 @@ def _bisected(
 def approaches(a: NDArray[np.float64], at_a: float, b: NDArray[np.float64], at_b: float) -> bool:
     """Whether a, going on by itself, comes closer to b."""
     gap = mover_gap(a, at_a, b, at_b)[0]
-    return bool(mover_gap(a, at_a + _SHORTEST, b, at_b)[0] < gap - _SAME)
+    fastest = np.sqrt(a[MDX] * a[MDX] + a[MDY] * a[MDY]) + abs(a[TURNS]) * a[EXTENT]
+    probe = _look_ahead(_thinner_half(a) + _thinner_half(b), fastest)
+    return bool(mover_gap(a, at_a + probe, b, at_b)[0] < gap - _SAME)

@@ -155,3 +155,23 @@ def test_box_models_are_measured_and_need_their_bounds():
         replace(husky, footprint_bounds=(1.0, 0.0, 0.5, 1.0))
     with pytest.raises(ValueError, match="footprint_bounds: expected those of the box, got none"):
         KinematicDynamics(Scene((RobotModel("b", "none", footprint="box"),)), 1, control_dt=0.1)
+
+
+@pytest.mark.parametrize("speed", [20.0, 2e3, 5e4, 5e5])
+@pytest.mark.parametrize("start", [-3.0, -3.3, -7.1])
+def test_no_box_is_too_fast_for_a_thin_wall_or_another_box(speed, start):
+    fast = replace(BOX, max_speed=speed, max_acceleration=1e9)
+    wall = BodySpec("wall", "obstacle", Shape("box", (0.02, 10, 1)))
+    steps = 4 if speed < 100 else 1
+    stopped = drive((fast,), [(start, 0, 0)], [(speed, 0)], bodies=[wall], places=[(0, 0, 0)], steps=steps)
+    assert stopped.state.position[0, 0, 0] == pytest.approx(-0.51, abs=1e-5)
+    assert stopped.state.in_collision[0, 0]
+    head_on = drive((fast, fast), [(start, 0, 0), (-start, 0.1, np.pi)], [(speed, 0)] * 2, steps=steps)
+    np.testing.assert_allclose(head_on.state.position[0, :, 0], (-0.5, 0.5), atol=1e-4)
+
+
+def test_who_begins_inside_a_wall_does_not_leave_it_through_the_other_side():
+    fast = replace(BOX, max_speed=2e3, max_acceleration=1e9)
+    wall = BodySpec("wall", "obstacle", Shape("box", (0.02, 10, 1)))
+    inside = drive((fast,), [(-0.4, 0, 0)], [(2e3, 0)], bodies=[wall], places=[(0, 0, 0)])
+    assert inside.state.position[0, 0, 0] == -0.4
