@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -30,6 +31,26 @@ class ConfigError(ValueError):
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML where a key that stands twice is an error, and 1e-3 a number as in YAML 1.2."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Reads a mapping, before references in it are followed."""
+        node = super().compose_mapping_node(anchor)
+        keys: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in keys:
+                    raise yaml.composer.ComposerError(None, None, f"key {key.value!r} stands twice", key.start_mark)
+                keys.add(key.value)
+        return node
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"), list("-+.0123456789")
+)
 
 
 class RobotConfig(_Strict):
@@ -166,11 +187,11 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[Sim
         raise TypeError(f"config: expected a path or a mapping, got {source!r}")
     path = Path(source)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"config: expected a readable YAML file, got {str(path)!r} ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: expected YAML, got something else ({error})") from None
+        raise ConfigError(f"{path}: expected YAML, but {error}") from None
     if content is None:
         content = {}
     if not isinstance(content, dict):

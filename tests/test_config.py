@@ -81,6 +81,8 @@ def test_errors_of_a_file_name_the_file(tmp_path):
     for content, message in (
         ("control_dtt: 3\n", r"wrong\.yaml: control_dtt: unknown key"),
         ("a: [1\n", r"wrong\.yaml: expected YAML"),
+        ("seed: 1\nseed: 2\n", r"wrong\.yaml: expected YAML, but key 'seed' stands twice"),
+        ("robots:\n- {model: a, goal: [1, 2], goal: [2, 1]}\n", r"wrong\.yaml: .*key 'goal' stands twice"),
         ("- 1\n", r"wrong\.yaml: expected keys and values at the top, got list"),
     ):
         path.write_text(content)
@@ -90,6 +92,17 @@ def test_errors_of_a_file_name_the_file(tmp_path):
         load_config(tmp_path / "nowhere.yaml")
     with pytest.raises(TypeError, match="config: expected a path or a mapping, got 3"):
         load_config(3)
+
+
+def test_numbers_of_a_file_may_have_an_exponent_and_entries_may_refer_to_others(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "control_dt: 5e-2\nobstacles:\n- &first {kind: box, size: [1, 1, 1], position: [0, 2E0]}\n"
+        "- {<<: *first, position: [3, -4e+0]}\n"
+    )
+    config, _ = load_config(path)
+    assert config.control_dt == 0.05
+    assert [obstacle.position for obstacle in config.obstacles] == [[0.0, 2.0], [3.0, -4.0]]
 
 
 def test_the_reference_page_is_generated_from_the_models():
