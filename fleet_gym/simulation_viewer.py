@@ -6,6 +6,7 @@ that must not be the user's.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
 import json
@@ -138,18 +139,22 @@ class Viewer:
 
     def _settle(self) -> object:
         """Waits for the answer to the last message; None where there is none any more."""
-        self._is_waiting = False
         if not self._is_open:
             return None
         try:
-            return self._connection.recv()
+            answer: object = self._connection.recv()
         except (EOFError, OSError):
             self._end()
             return None
+        self._is_waiting = False  # only now: Ctrl-C may have ended an earlier wait
+        return answer
 
     def _end(self) -> None:
         self._is_open = self._is_waiting = False
-        self._connection.close()  # which the window takes for a request to close
+        with contextlib.suppress(OSError):
+            # The end of the connection says so, too, unless a forked process holds it as well.
+            self._connection.send(("close",))
+        self._connection.close()
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:

@@ -87,6 +87,8 @@ def serve(descriptor: int) -> None:
         try:
             if connection.poll(_IDLE):
                 name, *arguments = connection.recv()
+                if name == "close":
+                    break
                 connection.send(getattr(window, name)(*arguments) or True)
         except (EOFError, OSError):
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import os
 import subprocess
 import time
 
@@ -154,3 +155,34 @@ def test_closing_the_simulation_closes_the_window(display):
     display.close()
     with pytest.raises(NoDisplayError, match="cannot connect to DISPLAY"):
         Viewer()
+
+
+def test_a_forked_process_does_not_keep_the_window_open(display):
+    viewer = Viewer()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        os.read(reader, 1)  # holds the viewer's connection until the parent is done
+        os._exit(0)
+    viewer.close()
+    assert viewer._process.returncode == 0, "it ended by itself, nobody had to kill it"
+    os.close(writer)
+    os.close(reader)
+    os.waitpid(child, 0)
+
+
+def test_a_wait_that_ctrl_c_ended_does_not_mix_up_the_answers(sim, monkeypatch):
+    sim.spawn("diffbot", (1.0, 2.0))
+    sim.step_once()
+    viewer = sim._viewer
+
+    class Interrupted:
+        def recv(self):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(viewer, "_connection", Interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            viewer.show(sim.state)
+    np.testing.assert_allclose(viewer.poses()[:, :2], [[1.0, 2.0]], atol=1e-6)
