@@ -105,7 +105,7 @@ def metric_cards(result: EvaluationResult) -> list[MetricCard]:
                 TITLES[name],
                 format_value(name, estimate),
                 format_interval(name, estimate),
-                f"{_MEANINGS[name]} {method}, n = {estimate.n}.",
+                f"{_MEANINGS[name]} {method}, {_count(estimate)}.",
             )
         )
     return cards
@@ -126,8 +126,11 @@ def format_interval(name: str, estimate: Estimate, *, signed: bool = False) -> s
 
 def format_estimate(name: str, estimate: Estimate) -> str:
     """Returns a metric with its interval and number of episodes as text."""
-    count = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{estimate.n}"
-    return f"{format_value(name, estimate)} ({format_interval(name, estimate)}), {count}"
+    return f"{format_value(name, estimate)} ({format_interval(name, estimate)}), {_count(estimate)}"
+
+
+def _count(estimate: Estimate) -> str:
+    return f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{estimate.n}"
 
 
 def is_single(name: str, estimate: Estimate) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet_gym.evaluation.play import Episode, by_world
-from fleet_gym.evaluation.statistics import Estimate, bootstrap_mean, wilson_interval
+from fleet_gym.evaluation.statistics import Estimate, bootstrap_mean, checked_confidence, wilson_interval
 
 FORMAT = "fleet_gym.evaluation/1"
 
@@ -129,10 +129,13 @@ class EvaluationResult:
             raise ValueError(f"results.json: expected one of this version, {FORMAT}, got {document.get('format')!r}")
         try:
             episodes = tuple(Episode(**row) for row in document["episodes"])
-            confidence = float(document["metrics"]["return"]["confidence"])
+            confidence = checked_confidence(document["metrics"]["return"]["confidence"])
             parts = {name: document[name] for name in ("config", "versions", "timings", "memory")}
         except (KeyError, TypeError) as error:
-            raise ValueError(f"results.json: expected the results of an evaluation, got one without {error}") from None
+            what = f"one without {error}" if isinstance(error, KeyError) else f"others ({error})"
+            raise ValueError(f"results.json: expected the results of an evaluation, got {what}") from None
+        if not episodes or not all(isinstance(part, Mapping) for part in parts.values()):
+            raise ValueError("results.json: expected the results of an evaluation, got damaged ones")
         return cls(episodes, confidence, folder=folder, **parts)
 
 

@@ -201,7 +201,8 @@ def read_run(folder: str | os.PathLike[str]) -> EvaluationResult:
     """
     path = Path(folder)
     if not (path / RESULTS).is_file():
-        what = "an unfinished run" if (path / RUN).is_file() else "something else"
+        what = "something else" if path.exists() else "one that is not there"
+        what = "an unfinished run" if (path / RUN).is_file() else what
         raise ValueError(f"run: expected a folder of `fleet-gym evaluate` with results, got {what}: {str(path)!r}")
     try:
         document: Any = json.loads((path / RESULTS).read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 from coin_env import CoinEnv, coin_envs, idle
 
-from fleet_gym.evaluation import EvaluationResult, evaluate, write_report
+from fleet_gym.evaluation import EvaluationResult, evaluate, read_run, write_report
+from fleet_gym.evaluation.results import FORMAT
 from fleet_gym.evaluation.run_folder import replace_text
 
 
@@ -35,7 +37,7 @@ def page(run: EvaluationResult) -> str:
 def test_headline_metrics_come_with_interval_and_number_of_episodes(run: EvaluationResult, page: str) -> None:
     cards = re.findall(r'<div class="card" data-metric="(\w+)">(.*?)</div>\s*<p>(.*?)</p>', page, re.DOTALL)
     assert [name for name, _, _ in cards] == ["success", "return", "length"]
-    assert all("n = 40" in text for _, _, text in cards)
+    assert all("n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}40" in text for _, _, text in cards)
     success = run.success
     assert success is not None
     assert f"{100 * success.value:.1f} %" in cards[0][1]
@@ -175,3 +177,35 @@ def test_videos_are_in_the_order_of_the_episodes(tmp_path: Path) -> None:
     evaluate(env, lambda observation: np.zeros((3, 1)), episodes=6, out=tmp_path / "run", profile="off")
     text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert re.findall(r"<dt>overall</dt><dd>(\d+)</dd>", text) == list("012345")
+
+
+WHOLE = {"format": FORMAT, "config": {}, "versions": {}, "timings": {}, "memory": {}}
+EPISODE = {
+    "index": 0, "env": 0, "episode": 0, "seed": 0, "steps": 1, "episode_return": 1.0, "success": None,
+    "collisions": None, "terminated": True, "truncated": False,
+}  # fmt: skip
+METRICS = {"return": {"confidence": 0.95}}
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({**WHOLE, "metrics": METRICS}, "one without 'episodes'"),
+        ({**WHOLE, "metrics": METRICS, "episodes": [{"a": 1}]}, "others"),
+        ({**WHOLE, "metrics": METRICS, "episodes": []}, "damaged"),
+        ({**WHOLE, "metrics": METRICS, "episodes": [EPISODE], "config": []}, "damaged"),
+        ({**WHOLE, "metrics": {"return": {"confidence": 7}}, "episodes": [EPISODE]}, "confidence: expected"),
+        ({**WHOLE, "metrics": {"return": {"confidence": "x"}}, "episodes": [EPISODE]}, "others"),
+    ],
+)
+def test_damaged_results_are_refused_with_what_is_wrong(document: dict[str, object], said: str, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=f"run .*{said}"):
+        read_run(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_called_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="got one that is not there: "):
+        read_run(tmp_path / "typo")
+    with pytest.raises(ValueError, match="got something else: "):
+        read_run(tmp_path)

@@ -54,7 +54,7 @@ def visible_text(browser, selector):
 def test_the_report_shows_metrics_and_charts(browser, runs):
     browser.open(runs / "one" / "report.html")
     cards = dict(zip(("success", "return", "length"), visible_text(browser, ".card"), strict=True))
-    assert "n = 9" in cards["success"]
+    assert "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}9" in cards["success"]
     assert browser.evaluate("document.querySelectorAll('#spread svg').length") == 3
     assert browser.evaluate("document.querySelectorAll('#profiles svg').length") == 2
     # Bars, points and curves are really drawn: they have an extent on the screen.
