@@ -44,12 +44,11 @@ def parse_arguments(defaults: Sequence[str] = (), command_line: Sequence[str] | 
     add("--run", type=Path, default=Path("runs/ppo_navigation"), help="folder of all that is written")
     add("--resume", action="store_true", help="go on from the run's checkpoint, with its settings")
     add("--seed", type=int, default=0)
-    add("--total-steps", type=int, default=1_500_000, help="steps of a world, all worlds together")
+    add("--total-steps", type=int, default=2_000_000, help="steps of a world, all worlds together")
     add("--num-envs", type=int, default=256, help="worlds")
     add("--num-robots", type=int, default=4)
     add("--num-obstacles", type=int, default=4)
     add("--max-episode-steps", type=int, default=200)
-    add("--goal-radius", type=float, default=0.15, help="m, in training; the task's is 0.2")
     add("--collision-cost", type=float, default=0.1, help="at first; rises to the task's own over the run")
     add("--rollout-steps", type=int, default=32, help="steps of each world between two updates")
     add("--epochs", type=int, default=4, help="passes over the data of an update")
@@ -58,7 +57,7 @@ def parse_arguments(defaults: Sequence[str] = (), command_line: Sequence[str] | 
     add("--discount", type=float, default=0.98)
     add("--gae-lambda", type=float, default=0.9)
     add("--clip", type=float, default=0.2)
-    add("--entropy", type=float, default=0.005, help="weight of the entropy bonus")
+    add("--entropy", type=float, default=0.003, help="weight of the entropy bonus")
     add("--hidden", type=int, default=64, help="units in each of two layers")
     add("--threads", type=int, default=1, help="of PyTorch; more are seldom faster for networks this small")
     add("--evaluate-every", type=int, default=25, help="updates between two checkpoints with evaluation")
@@ -82,12 +81,9 @@ def env_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def make_training_env(args: argparse.Namespace) -> Any:
-    settings = env_settings(args)
-    # Robots learn to stop just inside of the goal, and drift out again: a smaller one leaves room.
-    settings["task_kwargs"]["goal_radius"] = args.goal_radius
     # NextStep is the mode with least to do: every observation a step returns belongs to the episode it is a step of.
     env: Any = FleetVectorEnv(
-        args.num_envs, **settings, cameras=[OVERHEAD], camera_obs=False, autoreset_mode="NextStep"
+        args.num_envs, **env_settings(args), cameras=[OVERHEAD], camera_obs=False, autoreset_mode="NextStep"
     )
     if args.record_every:
         env = CameraObsVideoRecorder(
@@ -120,9 +116,6 @@ class Policy(nn.Module):
         super().__init__()
         self.actor = network(observation_size, hidden, action_size, last_gain=0.01)
         self.critic = network(observation_size, hidden, 1, last_gain=1.0)
-        # Forwards at first. Robots that learn both ways, backwards to goals behind them, are undecided about goals
-        # beside them, and stay there.
-        nn.init.constant_(self.actor[-1].bias[0], 0.5)
         self.log_std = nn.Parameter(torch.zeros(action_size))
         self.register_buffer("mean", torch.zeros(observation_size))
         self.register_buffer("variance", torch.ones(observation_size))
