@@ -60,6 +60,32 @@ def finite_float(
     return number
 
 
+def finite_floats(
+    name: str,
+    values: Any,
+    count: int,
+    *,
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
+    exclusive: bool = False,
+) -> tuple[float, ...]:
+    """Returns `values` as floats if they are `count` numbers as `finite_float` takes them.
+
+    Raises:
+        TypeError: for anything but real numbers one after the other.
+        ValueError: too many or too few, or one that is NaN, infinite or out of range.
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"{name}: expected {count} numbers, got {values!r}")
+    numbers_given = tuple(values)
+    if len(numbers_given) != count:
+        raise ValueError(f"{name}: expected {count} numbers, got {values!r}")
+    return tuple(
+        finite_float(f"{name}[{index}]", value, minimum=minimum, maximum=maximum, exclusive=exclusive)
+        for index, value in enumerate(numbers_given)
+    )
+
+
 def one_of(name: str, value: Any, choices: Iterable[str]) -> str:
     """Returns `value` if it is one of `choices`.
 

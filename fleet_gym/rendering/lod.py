@@ -92,6 +92,8 @@ def build_chain(full: Mesh) -> tuple[tuple[Mesh, float], ...]:
     Two simplifiers compete at every size: quadric edge collapse, best on smooth surfaces, and vertex clustering, best
     on thin and many-piece ones; clustering alone keeps texture coordinates.
     """
+    if not full.num_triangles:  # all of them degenerate
+        return ((full, 0.0),)
     corners = full.positions[full.triangles].astype(np.float64)
     candidates = [*_clustered(full), *([] if full.has_uvs else _collapsed(full))]
     measured = [

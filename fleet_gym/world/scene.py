@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fleet_gym._validation import finite_float, finite_floats
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.robots import RobotModel
 from fleet_gym.world.triangles import Triangles
@@ -28,6 +29,10 @@ class Shape:
             the size of the smallest box about the origin; m.
         size: three positive lengths, m (of a mesh, zero where it is flat).
         triangles: of a mesh.
+
+    Raises:
+        TypeError: a size or triangles of the wrong type.
+        ValueError: an unknown kind, a size that is not three positive lengths, or triangles without kind ``"mesh"``.
     """
 
     kind: Literal["box", "cylinder", "sphere", "mesh"]
@@ -37,12 +42,14 @@ class Shape:
     def __post_init__(self) -> None:
         if self.kind not in ("box", "cylinder", "sphere", "mesh"):
             raise ValueError(f"shape kind: expected 'box', 'cylinder', 'sphere' or 'mesh', got {self.kind!r}")
+        if not isinstance(self.triangles, (Triangles, type(None))):
+            raise TypeError(f"shape triangles: expected Triangles or None, got {self.triangles!r}")
         if (self.kind == "mesh") != (self.triangles is not None):
             raise ValueError(
                 f"shape triangles: expected for kind 'mesh' only, got {self.triangles!r} for {self.kind!r}"
             )
-        if len(self.size) != 3 or not all(np.isfinite(s) and (s > 0 or self.kind == "mesh") for s in self.size):
-            raise ValueError(f"shape size: expected three positive lengths in m, got {self.size!r}")
+        size = finite_floats("shape size", self.size, 3, minimum=0.0, exclusive=self.kind != "mesh")
+        object.__setattr__(self, "size", size)
 
     @classmethod
     def from_arrays(cls, vertices: ArrayLike, indices: ArrayLike) -> Shape:
@@ -69,7 +76,7 @@ class Shape:
             cell: distances between grid points along x and y, m.
 
         Raises:
-            TypeError: the heights are not real numbers.
+            TypeError: the heights or distances are not real numbers.
             ValueError: they are no grid of finite numbers, or a distance is not positive.
         """
         return cls._of(Triangles.terrain(heights, cell))
@@ -107,6 +114,10 @@ class BodySpec:
         shape: its geometry.
         color: RGBA in 0..1.
         mass: kg, of free bodies.
+
+    Raises:
+        TypeError: an argument of the wrong type.
+        ValueError: an unknown kind, a colour outside 0..1, or a free body without mass.
     """
 
     name: str
@@ -118,6 +129,13 @@ class BodySpec:
     def __post_init__(self) -> None:
         if self.kind not in _BODY_KINDS:
             raise ValueError(f"body kind: expected one of {_BODY_KINDS}, got {self.kind!r}")
+        for name, value, wanted in (("name", self.name, str), ("shape", self.shape, Shape)):
+            if not isinstance(value, wanted):
+                raise TypeError(f"body {name}: expected a {wanted.__name__}, got {value!r}")
+        color = finite_floats(f"color of body {self.name!r}", self.color, 4, minimum=0.0, maximum=1.0)
+        object.__setattr__(self, "color", color)
+        # PyBullet takes a body without mass, or with one that is not a number, for one that never moves.
+        finite_float(f"mass of body {self.name!r}", self.mass, minimum=0.0, exclusive=self.kind == "free")
 
     @property
     def collides(self) -> bool:

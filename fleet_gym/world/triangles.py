@@ -7,8 +7,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fleet_gym._validation import finite_floats
+
 #: PyBullet takes no more from an array.
 MAX_VERTICES, MAX_TRIANGLES = 131_072, 174_762
+#: Farthest that a vertex may be from the origin along an axis, m: float32, which is drawn from, has 6 cm there.
+MAX_COORDINATE = 1e6
+#: Least length of the cross product of two sides, m^2, for a triangle to have an area.
+_FLAT = 1e-20
 
 
 class Triangles:
@@ -24,8 +30,9 @@ class Triangles:
 
     Raises:
         TypeError: `indices` are not integers.
-        ValueError: a shape does not fit, a vertex is not finite, an index is out of range, no triangle has an area, or
-            there are more than PyBullet takes (131,072 vertices, 174,762 triangles).
+        ValueError: a shape does not fit, a vertex is not finite or farther than 1,000 km from the origin, an index is
+            out of range, no triangle has an area in float32, or there are more than PyBullet takes (131,072 vertices,
+            174,762 triangles).
     """
 
     def __init__(self, vertices: ArrayLike, indices: ArrayLike) -> None:
@@ -36,12 +43,16 @@ class Triangles:
         if not np.isfinite(points).all():
             row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
             raise ValueError(f"vertices: expected finite numbers, got {points[row].tolist()} in row {row}")
+        low, high = points.min(), points.max()
+        if low < -MAX_COORDINATE or high > MAX_COORDINATE:
+            raise ValueError(f"vertices: expected m within +-{MAX_COORDINATE:g}, got {low}..{high}")
         if faces.min() < 0 or faces.max() >= len(points):
             raise ValueError(f"indices: expected 0..{len(points) - 1}, got {faces.min()}..{faces.max()}")
         self.vertices: NDArray[np.float64] = points.astype(np.float64)
         self.indices: NDArray[np.int32] = faces.astype(np.int32)
-        a, b, c = (self.vertices[self.indices[:, k]] for k in range(3))
-        if not (np.cross(b - a, c - a) ** 2).sum(axis=1).max() > 0.0:
+        drawn = self.vertices.astype(np.float32).astype(np.float64)
+        a, b, c = (drawn[self.indices[:, k]] for k in range(3))
+        if not (np.cross(b - a, c - a) ** 2).sum(axis=1).max() > _FLAT**2:
             raise ValueError(f"indices: expected at least one triangle with an area, got none in {len(faces)}")
         self.vertices.setflags(write=False)
         self.indices.setflags(write=False)
@@ -55,7 +66,7 @@ class Triangles:
             cell: distances between grid points along x and y, m.
 
         Raises:
-            TypeError: the heights are not real numbers.
+            TypeError: the heights or distances are not real numbers.
             ValueError: fewer than two rows or columns, heights that are not finite, or distances that are not positive.
         """
         z = _array("heights", heights, "iuf").astype(np.float64)
@@ -63,11 +74,10 @@ class Triangles:
             raise ValueError(f"heights: expected at least 2 x 2 grid points, got shape {z.shape}")
         if not np.isfinite(z).all():
             raise ValueError(f"heights: expected finite numbers, got {z[~np.isfinite(z)][0]}")
-        if len(cell) != 2 or not all(np.isfinite(side) and side > 0 for side in cell):
-            raise ValueError(f"cell: expected two positive distances in m, got {cell!r}")
+        step_x, step_y = finite_floats("cell", cell, 2, minimum=0.0, exclusive=True)
         rows, columns = z.shape
-        x = (np.arange(columns) - (columns - 1) / 2) * cell[0]
-        y = (np.arange(rows) - (rows - 1) / 2) * cell[1]
+        x = (np.arange(columns) - (columns - 1) / 2) * step_x
+        y = (np.arange(rows) - (rows - 1) / 2) * step_y
         number = np.arange(rows * columns).reshape(rows, columns)
         a, b, c, d = (part.ravel() for part in (number[:-1, :-1], number[:-1, 1:], number[1:, 1:], number[1:, :-1]))
         return cls(

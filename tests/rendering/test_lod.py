@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fleet_gym._pybullet import pybullet_data_path
-from fleet_gym.rendering import lod
+from fleet_gym._pybullet import pybullet, pybullet_data_path
+from fleet_gym.rendering import attach, lod
 from fleet_gym.rendering.lod import array_chain, build_chain, lod_chain, mesh_distance, smooth_normals
-from fleet_gym.rendering.meshes import load_mesh, sphere_mesh
+from fleet_gym.rendering.meshes import load_mesh, mesh_from_arrays, sphere_mesh
 
 FINGER = f"{pybullet_data_path()}/l_finger.stl"
 TEXTURED = f"{pybullet_data_path()}/soccerball.obj"
@@ -122,3 +122,20 @@ def test_meshes_from_arrays_are_kept_on_disk_too(tmp_path, monkeypatch):
     with pytest.raises(TypeError):  # other arrays have another file
         array_chain(replace(mesh, positions=mesh.positions * np.float32(2.0)))
     assert file.exists()
+
+
+def test_a_mesh_of_degenerate_triangles_only_has_one_level_and_is_drawn_as_nothing(cache):
+    client = pybullet().connect(pybullet().DIRECT)
+    corners, faces = [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [2.0, 0.0, 0.0]], [0, 1, 2]
+    shape = pybullet().createVisualShape(
+        pybullet().GEOM_MESH, vertices=corners, indices=faces, normals=[[0, 0, 1]] * 3, physicsClientId=client
+    )
+    body = pybullet().createMultiBody(0, -1, shape, physicsClientId=client)
+    ((mesh, error),) = array_chain(mesh_from_arrays(np.array(corners), np.array(faces)))
+    assert (mesh.num_triangles, error) == (0, 0.0)
+    camera = attach(client)
+    camera.describe_mesh(body, corners, faces)
+    view = pybullet().computeViewMatrix([3, 0, 2], [0, 0, 0], [0, 0, 1])
+    segmentation = camera.getCameraImage(32, 24, view, pybullet().computeProjectionMatrixFOV(60, 4 / 3, 0.1, 9))[4]
+    pybullet().disconnect(client)
+    assert np.unique(segmentation).tolist() == [-1]

@@ -65,7 +65,7 @@ def test_yaw_undoes_yaw_quaternion():
     ("make", "message"),
     [
         (lambda: Shape("cone", (1, 1, 1)), "shape kind: expected 'box', 'cylinder', 'sphere' or 'mesh', got 'cone'"),
-        (lambda: Shape("box", (1, 0, 1)), "shape size: expected three positive lengths"),
+        (lambda: Shape("box", (1, 0, 1)), r"shape size\[1\]: expected a finite number > 0, got 0"),
         (lambda: BodySpec("x", "wall", Shape("box", (1, 1, 1))), "body kind"),
     ],
 )
