@@ -7,6 +7,7 @@ from gymnasium.vector import AutoresetMode
 
 from fleet_gym.evaluation import compare, evaluate, write_comparison
 from fleet_gym.testing.coded_color_env import CodedColorVectorEnv
+from fleet_gym.video.gallery import write_gallery
 
 PHONE = 390
 
@@ -178,3 +179,35 @@ def test_labels_of_charts_do_not_touch(browser, runs):
             && b.left < a.right - 0.5 && a.top < b.bottom - 3 && b.top < a.bottom - 3).map(([other]) => [one, other]));
         })""")
         assert overlapping == [], page
+
+
+FAINT = """(() => {
+  const channels = (color) => color.match(/[\\d.]+/g).slice(0, 3).map((value) => value / 255)
+    .map((value) => value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  const behind = (part) => {
+    const color = getComputedStyle(part).backgroundColor;
+    return color.endsWith(", 0)") ? behind(part.parentElement) : color;
+  };
+  const written = Array.from(document.querySelectorAll("body *")).filter((part) => part.getClientRects().length
+    && !part.closest("option, video") && Array.from(part.childNodes).some((n) => n.nodeType === 3 && n.data.trim()));
+  return written.map((part) => {
+    const style = getComputedStyle(part), [a, b] = [part.ownerSVGElement ? style.fill : style.color, behind(part)]
+      .map((color) => light(channels(color)));
+    return [part.outerHTML.slice(0, 60), (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+  }).filter(([, ratio]) => ratio < 4.5);
+})()"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_text_of_any_page_is_faint(browser, runs, scheme):
+    browser.prefer(scheme)
+    write_gallery(runs / "one")
+    for page in ("compare.html", "one/report.html", "one/index.html"):
+        browser.open(runs / page)
+        browser.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+        for word in ("better", "worse", "warning"):  # whatever these runs have of them
+            browser.evaluate(
+                f"document.querySelectorAll('.card p span').forEach((part) => {{ part.className = '{word}'; }})"
+            )
+            assert browser.evaluate(FAINT) == [], page
