@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import math
 import numbers
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -81,13 +83,14 @@ def assert_no_leak(
         raise AssertionError("Python's blocks are not counted here (is PYTHONMALLOC set?): nothing was measured")
     for _ in range(warm_up):
         cycle()
-    with _quick_collections():
+    with _quick_collections(), _warnings_not_kept():
+        forget_logs = _kept_logs()
         for _ in range(ROUNDS):
-            found = _measure(cycle, cycles, native)
+            found = _measure(cycle, cycles, native, forget_logs)
             too_much = _exceeded(found, limits)
             if not too_much:
                 return found
-        lines = [line for line in _diagnose(cycle, native) if line.kind in too_much]
+        lines = [line for line in _diagnose(cycle, native, forget_logs) if line.kind in too_much]
     raise AssertionError(_message(found, limits, cycles, lines))
 
 
@@ -132,7 +135,9 @@ def _episode(env: Any, steps: int, is_vector: bool) -> None:
             return
 
 
-def _measure(cycle: Callable[[], object], cycles: int, native: Callable[[], int]) -> LeakMeasurement:
+def _measure(
+    cycle: Callable[[], object], cycles: int, native: Callable[[], int], forget_logs: Callable[[], None]
+) -> LeakMeasurement:
     """Reads at ten points spread over the cycles and returns the slopes over the last seven."""
     at = np.linspace(cycles / POINTS, cycles, POINTS).round()
     readings = np.zeros((2, POINTS))
@@ -141,12 +146,44 @@ def _measure(cycle: Callable[[], object], cycles: int, native: Callable[[], int]
         while done < end:
             cycle()
             done += 1
+        forget_logs()
         gc.collect()
         _forget_attribute_names()
         readings[0, point] = native()
         readings[1, point] = python_blocks()
     kept = slice(POINTS // 3, None)
     return LeakMeasurement(*(_slope(at[kept], row[kept]) for row in readings))
+
+
+def _kept_logs() -> Callable[[], None]:
+    """Returns a function that takes from pytest what it has kept of the log since now: all a test logs, for its report.
+
+    What was logged before stays, so that a test may look at it with ``caplog``.
+    """
+    module = sys.modules.get("_pytest.logging")
+    if module is None:
+        return lambda: None
+    handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler, module.LogCaptureHandler)]
+    before = [(handler, len(handler.records), handler.stream.tell()) for handler in handlers]
+
+    def forget() -> None:
+        for handler, count, position in before:
+            del handler.records[count:]
+            handler.stream.seek(position)
+            handler.stream.truncate()
+
+    return forget
+
+
+@contextlib.contextmanager
+def _warnings_not_kept() -> Iterator[None]:
+    """Silences warnings under pytest, which keeps each for its summary; those of the warm-up are in it."""
+    if "_pytest.warnings" not in sys.modules:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _forget_attribute_names() -> None:
@@ -166,7 +203,9 @@ def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return float((centred * (y - y.mean())).sum() / (centred * centred).sum())
 
 
-def _diagnose(cycle: Callable[[], object], native: Callable[[], int]) -> tuple[TopLine, ...]:
+def _diagnose(
+    cycle: Callable[[], object], native: Callable[[], int], forget_logs: Callable[[], None]
+) -> tuple[TopLine, ...]:
     window = TracingWindow(DIAGNOSED_CYCLES, 1, native)
     try:
         is_over = False
@@ -176,6 +215,7 @@ def _diagnose(cycle: Callable[[], object], native: Callable[[], int]) -> tuple[T
                 cycle()
             finally:
                 window.after_call()
+            forget_logs()
             is_over = window.step_done()
     except BaseException:
         window.release()

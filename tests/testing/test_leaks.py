@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import math
 import subprocess
 import sys
 import tracemalloc
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,39 @@ def test_garbage_in_cycles_is_no_leak():
         first.append([first])
 
     assert_no_leak(litter, 50)
+
+
+def test_logs_and_warnings_that_pytest_keeps_are_no_leak(caplog):
+    def talk() -> None:
+        logging.getLogger("talkative").warning("hello %d", 1)
+        warnings.warn("old", DeprecationWarning, stacklevel=2)
+
+    logging.getLogger("talkative").warning("before")
+    with warnings.catch_warnings(record=True) as kept:
+        warnings.simplefilter("always")
+        assert_no_leak(talk, 30, warm_up=3)
+        assert len(kept) == 3
+        warnings.warn("after", UserWarning, stacklevel=2)
+        assert len(kept) == 4
+    assert caplog.messages == ["before"] + 3 * ["hello 1"]
+    logging.getLogger("talkative").warning("after")
+    assert caplog.text.count("hello 1") == 3
+    assert caplog.messages[-1] == "after"
+    assert caplog.text.rstrip().endswith("after")
+
+
+def test_a_leak_is_seen_through_logs_and_warnings():
+    kept: list[Any] = []
+
+    def leak() -> None:
+        logging.getLogger("talkative").warning("hello")
+        kept.append(object())  # kept beside logs
+
+    with pytest.raises(AssertionError) as failure:
+        assert_no_leak(leak, 30)
+    first, *lines = str(failure.value).splitlines()
+    assert " +1." in first
+    assert f"{HERE}:{number_of('kept beside logs')}: +" in lines[0]
 
 
 def test_frozen_objects_stay_frozen():
