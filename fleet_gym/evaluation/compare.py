@@ -35,7 +35,7 @@ from fleet_gym.evaluation.statistics import (
     paired_share_difference,
     share_difference,
 )
-from fleet_gym.pages import render_page, write_page
+from fleet_gym.pages import page_path, render_page, write_page
 from fleet_gym.video.episode_log import read_episodes
 
 #: Runs are paired when at least this share of the smaller one's seeds is in the other one too.
@@ -220,16 +220,16 @@ def write_comparison(comparison: Comparison, page: str | os.PathLike[str]) -> Pa
 
     Args:
         comparison: of two runs.
-        page: the file, or a folder for a ``compare.html``.
+        page: a file ending in ``.html``, or a folder for a ``compare.html``.
 
     Returns:
         The page's path.
 
     Raises:
+        ValueError: when it is neither.
         OSError: when it cannot be written.
     """
-    path = Path(page)
-    path = path / "compare.html" if path.is_dir() else path
+    path = page_path("page", page, "compare.html")
     a, b = comparison.first, comparison.second
     rows = [_card(metric) for metric in comparison.metrics]
     text = render_page(

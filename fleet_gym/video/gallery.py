@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fleet_gym.pages import render_page, write_page
+from fleet_gym.pages import page_path, render_page, write_page
 from fleet_gym.video.episode_files import parse_episode_video_filename
 from fleet_gym.video.episode_log import RESERVED_COLUMNS, read_episodes
 from fleet_gym.video.thumbnails import contact_sheet
@@ -78,22 +78,20 @@ def write_gallery(
 
     Args:
         folders: of videos, as recorders left them; the episode log is used where there is one.
-        output: the page, or a folder for an ``index.html``; None for ``index.html`` in the first folder.
+        output: a page ending in ``.html``, or a folder for an ``index.html``; None for that in the first folder.
 
     Returns:
         The page's path.
 
     Raises:
-        ValueError: when no folder is given or none has an episode.
+        ValueError: when no folder is given or none has an episode, or `output` is another kind of file.
         NotADirectoryError: when a folder is not there.
     """
     several = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
     if not several:
         raise ValueError("folders: expected at least one folder of videos, got none")
     roots = [Path(folder) for folder in several]
-    page = roots[0] / "index.html" if output is None else Path(output)
-    if page.is_dir():
-        page = page / "index.html"
+    page = roots[0] / "index.html" if output is None else page_path("output", output, "index.html")
     logs = {root: read_episodes(root) for root in roots}
     episodes = [episode for root in roots for episode in _episodes(root, logs[root], page.parent)]
     if not episodes:
