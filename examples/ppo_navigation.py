@@ -5,7 +5,8 @@ Needs PyTorch and TensorBoard: ``pip install torch --index-url https://download.
 at it with ``tensorboard --logdir runs``, go on after an interruption with ``--resume``. The run's folder then holds:
 
 - ``policy.pt``, for ``fleet-gym evaluate --policy runs/ppo_navigation/policy.pt``; ``checkpoint.pt``, to go on from;
-- ``progress.csv`` and TensorBoard's events; ``memory.jsonl``, for ``fleet-gym memory``;
+- ``progress.csv`` and TensorBoard's events; ``memory.jsonl``, for ``fleet-gym memory``, and ``memory-1.jsonl``...
+  of the sessions before a ``--resume``;
 - ``videos/``, some of the training's episodes; ``evaluation-STEPS/`` and ``scripted/`` with a ``report.html`` each.
 """
 
@@ -96,9 +97,17 @@ def make_training_env(args: argparse.Namespace) -> Any:
         )
     if args.memory_profiling != "off":
         env = MemoryProfilingWrapper(
-            env, mode=args.memory_profiling, profiling_interval=100, log_path=args.run / "memory.jsonl"
+            env, mode=args.memory_profiling, profiling_interval=100, log_path=next_log(args.run / "memory.jsonl")
         )
     return env
+
+
+def next_log(path: Path) -> Path:
+    """Where this session's records go; those of sessions before it stay, in ``memory-1.jsonl`` and so on."""
+    if path.exists():
+        earlier = len(list(path.parent.glob(f"{path.stem}-*{path.suffix}")))
+        path.rename(path.with_stem(f"{path.stem}-{earlier + 1}"))
+    return path
 
 
 def make_evaluation_env(args: argparse.Namespace) -> FleetVectorEnv:

@@ -112,19 +112,22 @@ def test_a_killed_training_goes_on(tmp_path: Path) -> None:
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     run_folder = tmp_path / "runs/ppo_navigation"
     deadline = time.monotonic() + 300
-    while not (run_folder / "checkpoint.pt").exists():
+    memory = run_folder / "memory.jsonl"
+    while not ((run_folder / "checkpoint.pt").exists() and memory.stat().st_size):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    before = updates(run_folder)
+    before, remembered = updates(run_folder), memory.read_bytes()
     total = (before + 2) * STEPS_PER_UPDATE
     # Settings come from the checkpoint; only how far to go is new.
     run("ppo_navigation.py", tmp_path, "--resume", "--total-steps", str(total))
     assert updates(run_folder) == before + 2
     assert progress(run_folder)[-1] == total
     assert (run_folder / f"evaluation-{total}/report.html").exists()
+    assert (run_folder / "memory-1.jsonl").read_bytes() == remembered
+    assert memory.stat().st_size > 0
 
 
 def test_a_checkpoint_brings_everything_back(tmp_path: Path) -> None:
