@@ -15,6 +15,7 @@ from typing import Any
 import av
 import pytest
 
+import fleet_gym
 from fleet_gym import cli, diagnostics
 from fleet_gym.profiling.sinks import read_records
 
@@ -258,3 +259,9 @@ def test_memory_of_a_file_that_is_not_there_is_one_line(
     assert run_main(monkeypatch, "memory", str(tmp_path / "none.jsonl")) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "none.jsonl" in line
+
+
+def test_the_package_is_the_command_too() -> None:
+    command = [sys.executable, "-m", "fleet_gym", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["fleet-gym", fleet_gym.__version__]
