@@ -288,8 +288,10 @@ class MemoryProfiler:
         elif self._window is None:
             self._resume(*self._paused)
         self._full_intervals += 1
+        # Garbage of before the judged intervals, which what is collected later is to be of.
+        if self._full_intervals in (FIRST_SNAPSHOT, int(WARM_UP * self._next_look)):
+            self._collect_and_take_off()
         if self._full_intervals == FIRST_SNAPSHOT:
-            self._collect_and_take_off()  # the start-up's garbage: what is collected later is of the profiled steps
             with self._own_work():
                 self._take_snapshot()
         if self._full_intervals == self._next_look:
@@ -360,17 +362,11 @@ class MemoryProfiler:
             self._own_bytes[name] += change
         self._phases.exclude(changes["native"])
 
-    def _collect_garbage(self) -> dict[str, int]:
-        """Collects garbage and returns what the signals changed by; free lists, which are none, are emptied before."""
-        with self._own_work():
-            empty_free_lists()
+    def _collect_and_take_off(self) -> None:
+        """Collects garbage, with CPython's free lists, and remembers what that frees: it was no leak."""
         with self._own_work() as work:
             gc.collect()
-        return work.changes
-
-    def _collect_and_take_off(self) -> None:
-        """Collects garbage and remembers what that frees: it was no leak."""
-        changes = self._collect_garbage()
+        changes = work.changes
         step = self._total_steps + self._count - self._unjudged_steps
         self._garbage = {at: freed for at, freed in self._garbage.items() if at > WARM_UP * step}
         earlier = self._garbage.get(step, {})
@@ -389,6 +385,7 @@ class MemoryProfiler:
         if isinstance(self._source, TracedHeap) and not self._source.is_lost:
             # Garbage in a baseline only makes a line look smaller; collecting it here would cost a step 20 ms and more.
             lines = traced_lines(self._settings.nframe, collect=False)
+            empty_free_lists()  # of what the snapshot was made of: not to be taken off as the program's garbage
             self._snapshots = [*self._snapshots[-1:], (self._total_steps, lines)]
 
     def _open_window(self) -> None:
@@ -424,7 +421,7 @@ class MemoryProfiler:
             lines = self._window.close()
             self._window_lines = relevant_lines(lines, _leaking_slopes(self._looks), self._window.untraced)
             self._window = None
-        self._collect_garbage()  # free lists full of what the snapshots were made of: not the program's
+            gc.collect()  # free lists full of what the snapshots were made of: not the program's
         self.before_step = self._native.before_step
         for line in self._window_lines[:3]:
             logger.info("[MEMORY+] grows: %s", line)

@@ -112,6 +112,19 @@ def test_a_leak_of_small_objects_is_still_one_after_the_window(steps):
     assert report.top_lines[0].filename == HERE
 
 
+@pytest.mark.parametrize("mode", ["light", "auto"])
+def test_free_lists_that_fill_up_are_no_leak(mode):
+    def shrink() -> None:
+        tuple(number for number in range(3))  # made with room for ten: CPython keeps what it shrank to, up to 2,000
+
+    env = MemoryProfilingWrapper(ScriptedVectorEnv(shrink), mode=mode, profiling_interval=10)
+    run(env, 900)
+    report = env.memory_report()
+    env.close()
+    assert report.verdicts["python"].status == "stable"
+    assert report.top_lines == ()
+
+
 def test_a_report_within_the_window_and_after_it_was_cut_names_the_line():
     kept: list[bytes] = []
 
