@@ -160,20 +160,35 @@ def _no_uvs() -> tuple[Float32, Int32]:
 # --- primitives ---------------------------------------------------------------------------------------------------
 
 
+#: Where TinyRenderer has the faces (-x, +x, -y, +y, -z, +z) of a box in a texture, in quarters of it: u, then v, at the
+#: lowest corner of the face, and how much it grows along x, y and z.
+_BOX_UVS = np.array(
+    [
+        [(2, 0, 1, 0), (0, 0, 0, 1)],
+        [(1, 0, 0, -1), (2, 0, -1, 0)],
+        [(1, 1, 0, 0), (2, 0, 0, -1)],
+        [(0, 1, 0, 0), (0, 0, 0, 1)],
+        [(2, -1, 0, 0), (1, 0, -1, 0)],
+        [(3, 1, 0, 0), (1, 0, -1, 0)],
+    ]
+)
+
+
 def box_mesh(size: tuple[float, ...]) -> Mesh:
-    """A box of the given x, y and z lengths about the origin, one texture per face."""
+    """A box of the given x, y and z lengths about the origin, each face with its part of the texture."""
     half = np.array(size) / 2
     corners, uvs = [], []
     square = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], dtype=np.float64)
-    for axis in range(3):
+    for number, (origin, *growth) in enumerate(_BOX_UVS.swapaxes(1, 2) / 4.0):
+        axis, sign = number // 2, (-1.0, 1.0)[number % 2]
         u, v = (axis + 1) % 3, (axis + 2) % 3
-        for sign in (-1.0, 1.0):
-            face = np.zeros((4, 3))
-            face[:, axis] = sign
-            face[:, u], face[:, v] = square[:, 0] * sign, square[:, 1]
-            for triangle in ((0, 1, 2), (0, 2, 3)):
-                corners.append(face[list(triangle)] * half)
-                uvs.append((square[list(triangle)] + 1) / 2)
+        face = np.zeros((4, 3))
+        face[:, axis] = sign
+        face[:, u], face[:, v] = square[:, 0] * sign, square[:, 1]
+        for triangle in ((0, 1, 2), (0, 2, 3)):
+            corner = face[list(triangle)]
+            corners.append(corner * half)
+            uvs.append(origin + ((corner + 1.0) / 2.0) @ np.array(growth))
     return mesh_from_corners(np.array(corners), uvs=np.array(uvs))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 from numpy.typing import NDArray
 
+from fleet_gym._validation import positive_int
 from fleet_gym.rendering.assets import MeshTables, TextureStore, mesh_chain, pack_meshes
 from fleet_gym.rendering.meshes import Mesh
 from fleet_gym.rendering.shapes import VisualShape
@@ -187,10 +188,6 @@ class RasterCore:
     """
 
     def __init__(self, tables: ShapeTables, *, threads: int = 1, lod: bool = True, supersample: int = 1) -> None:
-        if isinstance(threads, bool) or not isinstance(threads, int):
-            raise TypeError(f"threads: expected an int >= 1, got {threads!r}")
-        if threads < 1:
-            raise ValueError(f"threads: expected an int >= 1, got {threads!r}")
         if supersample not in (1, 2):
             raise ValueError(f"supersample: expected 1 or 2, got {supersample!r}")
         self.tables = tables
@@ -198,8 +195,8 @@ class RasterCore:
         arrays = (tables.lods, tables.frame, tables.thing, tables.local, tables.sphere, tables.segmentation)
         self._shapes = tuple(flat(array) for array in arrays)
         self._textures = tuple(flat(array) for array in tables.textures)
-        self._threads = threads
-        self._supersample = supersample
+        self._threads = positive_int("threads", threads)
+        self._supersample = int(supersample)
         self._lod_pixels = LOD_PIXELS if lod else 0.0
         self._scratch: list[_Scratch] = []
         self._pool: ThreadPoolExecutor | None = None

@@ -121,7 +121,8 @@ class SceneBatcher:
         tables = self.tables
         color, texture = state.color[indices], state.texture[indices]
         light = unit_light(state.light[indices])
-        rgba = tables.rgba if (color == 1.0).all() else tables.rgba * color[:, tables.thing]
+        # Cut off as TinyRenderer's are: there, a product above 1 would begin again at black.
+        rgba = tables.rgba if (color == 1.0).all() else np.clip(tables.rgba * color[:, tables.thing], 0.0, 1.0)
         return WorldBatch(
             frames,
             visible.astype(np.uint8),

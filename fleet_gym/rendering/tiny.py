@@ -185,7 +185,7 @@ class _Look:
             self._texture = texture
         if not (factors == self._factors).all():
             for link, number, rgba in self._colors:
-                color = (rgba * factors).tolist()
+                color = np.clip(rgba * factors, 0.0, 1.0).tolist()
                 p.changeVisualShape(self._body, link, shapeIndex=number, rgbaColor=color, physicsClientId=self._client)
             self._factors = factors.copy()
 

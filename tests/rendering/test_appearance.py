@@ -10,7 +10,7 @@ from fleet_gym.rendering.raster import RasterRenderer
 from fleet_gym.rendering.tiny import TinyRenderer
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.robots import RobotModel
-from fleet_gym.world.scene import BodySpec, SceneBuilder, Shape
+from fleet_gym.world.scene import BodySpec, Scene, SceneBuilder, Shape
 from fleet_gym.world.state import FleetState
 
 HUSKY = RobotModel("husky", f"{pybullet_data_path()}/husky/husky.urdf", num_joints=4)
@@ -131,6 +131,50 @@ def test_tiny_covers_what_the_rasterizer_covers_and_uncovers_it(raster, tiny, st
     state.texture[0, :] = -1
     again, _ = draw(tiny, state)
     np.testing.assert_array_equal(again, before)
+
+
+def test_each_face_of_a_box_shows_the_part_of_the_texture_that_tiny_shows(tmp_path):
+    row, column = np.mgrid[0:64, 0:64]
+    path = str(tmp_path / "gradient.png")
+    Image.fromarray(np.stack([4 * column, 4 * row, 0 * row], axis=-1).astype(np.uint8)).save(path)
+    box = BodySpec("box", "marker", Shape("box", (0.6, 0.8, 1.0)), (1.0, 1.0, 1.0, 1.0))
+    scene = Scene((), (box,), textures=(path,))
+    state = FleetState.allocate(1, scene)
+    state.body_active[:] = True
+    state.texture[0, 1] = 0
+    cameras = [
+        Camera(f"c{k}", 160, 120, position=2.0 * np.array(corner), target=(0, 0, 0))
+        for k, corner in enumerate([(0.8, 0.9, 1.0), (-0.8, -0.9, 1.0), (0.8, -0.9, -1.0), (-0.8, 0.9, -1.0)])
+    ]
+    state.visible[0, 0] = False
+    images = []
+    for renderer in (RasterRenderer(scene, lod=False), TinyRenderer(scene)):
+        images.append(allocate_images(cameras, 1))
+        renderer.render(state, np.array([0]), cameras, images[-1])
+        renderer.close()
+    for camera in cameras:
+        ours, theirs = (image[camera.name][0].astype(int) for image in images)
+        covered = (theirs != 255).any(axis=-1)
+        assert covered.mean() > 0.05
+        assert np.percentile(np.abs(ours - theirs)[covered], 98) <= 4  # a texel's step
+        assert len(np.unique(ours[covered], axis=0)) > 100
+
+
+def test_bright_factors_are_cut_off_alike(raster, tiny, state):
+    state.color[0, :, :3] = (1.3, 0.4, 2.0)
+    state.color[1, :, 0] = -1.0
+    (ours, our_ids), (theirs, their_ids) = draw(raster, state), draw(tiny, state)
+    same = our_ids == their_ids
+    assert np.abs(ours.astype(int) - theirs)[same].mean() < 1.0
+    ground = thing_mask(our_ids[0], GROUND)
+    plain = draw(raster, FleetState.allocate(1, raster._scene), [0])[0]
+    assert np.median(ours[0][ground][:, 0]) >= np.median(plain[0][:, :, 0][ground]) - 1
+
+
+def test_numbers_of_threads_may_be_numpys(scene):
+    assert RasterRenderer(scene, threads=np.int64(2))._core._threads == 2
+    with pytest.raises(TypeError, match=r"threads: expected an int >= 1, got 2\.0"):
+        RasterRenderer(scene, threads=2.0)
 
 
 @pytest.mark.parametrize("name", ["raster", "tiny"])
