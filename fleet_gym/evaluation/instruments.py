@@ -44,7 +44,11 @@ class InstrumentSettings:
 
 
 class _KeptOpen(AnyVectorWrapper):
-    """Stays open when the wrappers around it are closed."""
+    """Stays open when the wrappers around it are closed, and begins to count episodes anew."""
+
+    def get_episode_index(self, env_idx: int) -> int:
+        """Returns -1, so that the recorder counts from the evaluation's first reset: the env may have been used."""
+        return -1
 
     def close(self, **kwargs: Any) -> None:
         """Does nothing."""

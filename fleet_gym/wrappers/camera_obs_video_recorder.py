@@ -52,7 +52,7 @@ class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
 
     Files are called ``<name_prefix>-env<N>-<camera>-episode-<E>.mp4``; see `fleet_gym.video.episode_files`. A T-step
     episode seen from its reset has exactly T + 1 frames in all three autoreset modes, the last observation included.
-    E is the environment's own ``get_episode_index(n)`` where it has that method, else the resets are counted from 0.
+    E is ``get_episode_index(n)`` of `env` or else of ``env.unwrapped``; without one, resets are counted from 0.
     A file has its final name only when it is whole. ``episodes.jsonl`` beside the videos has a row per episode.
 
     An explicit reset in the middle of an episode, `close`, and an exception from the environment make an episode
@@ -281,10 +281,11 @@ class _EpisodeIndex:
         self._env = env
 
     def __call__(self, env_index: int) -> int | None:
-        inner = self._env.unwrapped
-        method = getattr(inner, "get_episode_index", None)
-        # Around a FlattenRobots the environments are not those that the method counts.
-        index = method(env_index) if callable(method) and inner.num_envs == self._env.num_envs else None
+        method = getattr(self._env, "get_episode_index", None)  # a wrapper that counts otherwise
+        if method is None and (inner := self._env.unwrapped).num_envs == self._env.num_envs:
+            # Inside a wrapper that makes other environments of them they are not those that are recorded.
+            method = getattr(inner, "get_episode_index", None)
+        index = method(env_index) if callable(method) else None
         if isinstance(index, np.ndarray) and index.ndim == 0:
             index = index.item()
         return int(index) if isinstance(index, (int, np.integer)) and index >= 0 else None

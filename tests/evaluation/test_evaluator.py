@@ -13,7 +13,7 @@ import pytest
 from coin_env import MEAN_RETURN, SUCCESS, CoinEnv, coin_envs, idle, truth
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from fleet_gym import FleetVectorEnv
+from fleet_gym import Camera, FleetVectorEnv
 from fleet_gym.evaluation import EvaluationResult, evaluate, read_run
 from fleet_gym.evaluation.play import Plan
 from fleet_gym.testing.coded_color_env import CodedColorVectorEnv, decode_color
@@ -232,6 +232,67 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, stop_after:
     assert names[0] == names[1]
     assert len(read_episodes(tmp_path / "cut")) == 9
     assert (tmp_path / "cut" / "report.html").exists()
+
+
+@pytest.mark.parametrize("resets", [1, 3])
+def test_an_environment_that_was_used_before_is_evaluated_as_a_new_one(tmp_path: Path, resets: int) -> None:
+    class Enough(Exception):
+        pass
+
+    def stop(episode: Any) -> None:
+        if episode.index == 3:
+            raise Enough
+
+    def policy(observation: Any) -> Any:
+        return np.zeros((2, 1))
+
+    def make() -> CodedColorVectorEnv:
+        return CodedColorVectorEnv([3, 5], {"front": (32, 48)}, AutoresetMode.DISABLED)
+
+    new, used = make(), make()
+    for seed in range(resets):
+        used.reset(seed=seed)
+        used.step(np.zeros((2, 1)))
+    used.reset(options={"reset_mask": np.array([False, True])})  # worlds need not be equally far
+    expected = evaluate(new, policy, episodes=7, out=tmp_path / "new", videos=4)
+    with pytest.raises(Enough):
+        evaluate(used, policy, episodes=7, out=tmp_path / "used", videos=4, on_episode=stop)
+    result = evaluate(used, policy, episodes=7, out=tmp_path / "used", videos=4)
+    assert result.timings["resumed_episodes"] > 0
+    assert result.metrics["length"] == expected.metrics["length"]
+    rows, planned = (
+        sorted(
+            (row["index"], row["episode"], row["seed"], row["steps"], [file["file"] for file in row["files"]])
+            for row in read_episodes(tmp_path / run)
+        )
+        for run in ("used", "new")
+    )
+    assert rows == planned
+    assert len(rows) == 7
+    for *_, steps, files in rows[:4]:
+        with av.open(str(tmp_path / "used" / files[0])) as container:
+            frames = [decode_color(f.to_ndarray(format="rgb24")) for f in container.decode(video=0)]
+        assert [step for _, _, step in frames] == list(range(steps + 1))
+
+
+def test_a_fleet_that_was_used_before_is_recorded(tmp_path: Path) -> None:
+    env = FleetVectorEnv(
+        2,
+        num_robots=2,
+        robot="diffbot",
+        autoreset_mode="Disabled",
+        max_episode_steps=4,
+        cameras=[Camera("above", 32, 32, position=(0.0, -2.5, 4.0), target=(0.0, 0.0, 0.0))],
+        camera_obs=False,
+    )
+    for out in ("first", "second"):
+        result = evaluate(env, "scripted", episodes=3, seed=5, out=tmp_path / out, profile="off")
+        assert [episode.index for episode in result.episodes] == [0, 1, 2]
+        assert [row["seed"] for row in sorted(read_episodes(tmp_path / out), key=lambda row: row["index"])] == [5, 6, 7]
+    env.close()
+    names = [sorted(path.name for path in (tmp_path / out).glob("*.mp4")) for out in ("first", "second")]
+    assert names[0] == names[1]
+    assert len(names[0]) == 3
 
 
 def test_without_a_success_in_the_infos_there_is_no_success_rate() -> None:
