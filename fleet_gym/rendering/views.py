@@ -111,12 +111,14 @@ def check_worlds(worlds: NDArray[np.intp], num_envs: int) -> NDArray[np.int64]:
 
 
 def check_finite(state: FleetState, worlds: NDArray[np.int64]) -> None:
-    """Refuses poses that are not numbers, of robots and bodies that are to be drawn.
+    """Refuses poses that are not numbers, of robots and bodies that are to be drawn, and such looks of anything.
 
     Raises:
-        ValueError: naming the array, the world and the robot or body.
+        ValueError: naming the array, the world and the robot, body, thing or camera.
     """
     for name, shown in (
+        ("color", None),
+        ("camera_jitter", None),
         ("position", state.active),
         ("orientation", state.active),
         ("joint_position", state.active),
@@ -126,7 +128,9 @@ def check_finite(state: FleetState, worlds: NDArray[np.int64]) -> None:
         values = getattr(state, name)[worlds]
         if np.isfinite(values).all():
             continue
-        bad = ~np.isfinite(values).all(axis=-1) & shown[worlds]
+        bad = ~np.isfinite(values).all(axis=-1)
+        if shown is not None:
+            bad &= shown[worlds]
         if bad.any():
             row, index = np.argwhere(bad)[0]
             raise ValueError(f"state.{name}[{worlds[row]}, {index}]: expected finite numbers, got {values[row, index]}")
@@ -138,10 +142,12 @@ def check_textures(state: FleetState, worlds: NDArray[np.int64], num_textures: i
     Raises:
         ValueError: naming the number.
     """
-    highest = state.texture[worlds].max(initial=-1)
-    if highest >= num_textures:
+    numbers = state.texture[worlds]
+    lowest, highest = numbers.min(initial=-1), numbers.max(initial=-1)
+    if lowest < -1 or highest >= num_textures:
         raise ValueError(
-            f"state.texture: expected -1 or an index into the scene's {num_textures} textures, got {highest}"
+            f"state.texture: expected -1 or an index into the scene's {num_textures} textures, "
+            f"got {highest if lowest == -1 else lowest}"
         )
 
 

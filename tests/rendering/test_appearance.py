@@ -184,6 +184,18 @@ def test_bad_looks_are_refused(name, request, state):
     with pytest.raises(ValueError, match="texture"):
         draw(renderer, state)
     state.texture[0, BOX] = -1
+    state.texture[1, BOX] = -2
+    with pytest.raises(ValueError, match=r"texture: .*got -2"):
+        draw(renderer, state)
+    state.texture[1, BOX] = -1
+    for array, message in (
+        (state.color[1, BALL], r"state\.color\[1, 3\]"),
+        (state.camera_jitter[0, 0], r"state\.camera_jitter\[0, 0\]"),
+    ):
+        kept, array[1] = array[1], np.nan
+        with pytest.raises(ValueError, match=message + ": expected finite numbers"):
+            draw(renderer, state)
+        array[1] = kept
     state.light[1, :3] = 0
     with pytest.raises(ValueError, match="light"):
         draw(renderer, state)
