@@ -104,29 +104,48 @@ class SimulatedGround(ABC):
         side, tall = _lengths("resolution, height", (resolution, height), 2)
         rows, columns = np.asarray(occupied).shape if np.asarray(occupied).ndim == 2 else (0, 0)
         x0, y0 = (-columns * side / 2, -rows * side / 2) if origin is None else point("origin", origin)
-        ids = []
-        for row, column, high, wide in rectangles(occupied):
-            shape = Shape("box", (wide * side, high * side, tall))
-            ids.append(self._add_obstacle(shape, x0 + (column + wide / 2) * side, y0 + (row + high / 2) * side, 0.0, 0))
-        return ids
+        boxes = [
+            (
+                Shape("box", (wide * side, high * side, tall)),
+                x0 + (column + wide / 2) * side,
+                y0 + (row + high / 2) * side,
+            )
+            for row, column, high, wide in rectangles(occupied)
+        ]
+        return self._add_obstacles([(shape, x, y, 0.0, 0.0) for shape, x, y in boxes])
 
     def _require_open(self) -> None:
         if self._is_closed:
             raise ClosedEnvironmentError("this MultiRobotSimulationCore is closed; make a new one")
 
     def _add_obstacle(self, shape: Shape, x: float, y: float, yaw: float, elevation: float) -> int:
+        return self._add_obstacles([(shape, x, y, yaw, elevation)])[0]
+
+    def _add_obstacles(self, places: Sequence[tuple[Shape, float, float, float, float]]) -> list[int]:
+        """Adds obstacles of a shape at x, y (m) with a yaw (rad) and an elevation (m): all of them, or none."""
         self._require_open()
-        z = finite_float("elevation", elevation, minimum=0.0) + shape.height / 2
-        obstacle = Obstacle(self._next_id, shape, x, y, z, finite_float("yaw", yaw))
-        alone = Occupancy(np.zeros(0), [obstacle])
-        for robot, pose in zip(self._robots, self._poses().tolist(), strict=True):
-            if robot.collides and alone.obstacle_gap(outline(robot.model, *pose), robot.model.height)[0] < 0:
-                raise ValueError(f"position: expected a free place, got ({x:g}, {y:g}) where robot {robot.id} stands")
-        self._next_id += 1
-        self._obstacles.append(obstacle)
+        new = []
+        for number, (shape, x, y, yaw, elevation) in enumerate(places, start=self._next_id):
+            z = finite_float("elevation", elevation, minimum=0.0) + shape.height / 2
+            new.append(Obstacle(number, shape, x, y, z, finite_float("yaw", yaw)))
+        robots = [
+            (robot, outline(robot.model, *pose))
+            for robot, pose in zip(self._robots, self._poses().tolist(), strict=True)
+            if robot.collides
+        ]
+        for obstacle in new:
+            alone = Occupancy(np.zeros(0), [obstacle])
+            for robot, mover in robots:
+                if alone.obstacle_gap(mover, robot.model.height)[0] < 0:
+                    raise ValueError(
+                        f"position: expected a free place, got ({obstacle.x:g}, {obstacle.y:g}) where robot "
+                        f"{robot.id} stands"
+                    )
+        self._next_id += len(new)
+        self._obstacles += new
         self._is_built = False
         self._occupancy = self._around_obstacles = None
-        return obstacle.id
+        return [obstacle.id for obstacle in new]
 
     @abstractmethod
     def _poses(self) -> NDArray[np.float64]:

@@ -49,14 +49,23 @@ def _runs(cells: NDArray[np.bool_]) -> list[tuple[int, int]]:
 def occupied_pixels(path: str | os.PathLike[str], threshold: int) -> NDArray[np.bool_]:
     """Reads an image; pixels darker than `threshold` (0 to 255) are occupied, row 0 becomes the last row (+y).
 
+    Images of 16 bits are brought to the same scale; what is transparent is free.
+
     Raises:
-        ValueError: when it cannot be read.
+        ValueError: when it cannot be read, or its pixels are not whole numbers.
     """
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(Path(path)) as image:
-            grey = np.asarray(image.convert("L"))
+            if image.mode == "F":
+                raise ValueError(f"image: expected whole grey values, got floats in {os.fspath(path)!r}")
+            if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion cuts off what is above 255
+                grey = np.asarray(image) / 257.0
+            else:
+                over = image.convert("RGBA")
+                white = Image.new("RGBA", over.size, (255, 255, 255, 255))
+                grey = np.asarray(Image.alpha_composite(white, over).convert("L"))
     except (OSError, UnidentifiedImageError) as error:
         raise ValueError(f"image: expected a readable image file, got {os.fspath(path)!r} ({error})") from None
     return np.asarray(grey[::-1] < threshold)
