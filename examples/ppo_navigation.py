@@ -5,8 +5,8 @@ Needs PyTorch and TensorBoard: ``pip install torch --index-url https://download.
 at it with ``tensorboard --logdir runs``, go on after an interruption with ``--resume``. The run's folder then holds:
 
 - ``policy.pt``, for ``fleet-gym evaluate --policy runs/ppo_navigation/policy.pt``; ``checkpoint.pt``, to go on from;
-- ``progress.csv`` and TensorBoard's events; ``memory.jsonl``, for ``fleet-gym memory``, and ``memory-1.jsonl``...
-  of the sessions before a ``--resume``;
+- ``progress.csv`` and TensorBoard's events; ``memory.jsonl``, for ``fleet-gym memory``, and ``memory-2.jsonl``...
+  of resumed sessions;
 - ``videos/``, some of the training's episodes; ``evaluation-STEPS/`` and ``scripted/`` with a ``report.html`` each.
 """
 
@@ -103,11 +103,12 @@ def make_training_env(args: argparse.Namespace) -> Any:
 
 
 def next_log(path: Path) -> Path:
-    """Where this session's records go; those of sessions before it stay, in ``memory-1.jsonl`` and so on."""
-    if path.exists():
-        earlier = len(list(path.parent.glob(f"{path.stem}-*{path.suffix}")))
-        path.rename(path.with_stem(f"{path.stem}-{earlier + 1}"))
-    return path
+    """Where this session's records go: `path`, or ``memory-2.jsonl`` and so on after the sessions before a resume."""
+    session, log = 1, path
+    while log.exists() and log.stat().st_size:
+        session += 1
+        log = path.with_stem(f"{path.stem}-{session}")
+    return log
 
 
 def make_evaluation_env(args: argparse.Namespace) -> FleetVectorEnv:
