@@ -120,6 +120,7 @@ class Clips:
         self._endings: list[tuple[int, Outcome]] = []
         self._errors: list[VideoEncodeError] = []
         self._done: list[_Clip] = []  # whole, not in the log yet
+        self._rows: list[dict[str, Any]] = []  # of the log, not written yet
         self._log_error: OSError | None = None
         self._callback_error: BaseException | None = None
 
@@ -290,7 +291,7 @@ class Clips:
                 self._backend.finish(endings)
             for result in self._backend.collect(wait):
                 self._take(result)
-        self._log()
+        self._log(retry=wait and raise_errors)
         if raise_errors:
             self._raise_errors()
 
@@ -389,13 +390,21 @@ class Clips:
             clip.record.files = [file for file in clip.files.values() if file.file or file.error]
             self._done.append(clip)
 
-    def _log(self) -> None:
+    def _log(self, retry: bool) -> None:
+        """Writes the rows of clips that are whole.
+
+        Args:
+            retry: also when there are none but those that could not be written before.
+        """
         done, self._done = self._done, []
-        if not done:
+        self._rows += [clip.record.row() for clip in done]
+        if not self._rows or not (done or retry):
             return
         try:
-            append_episodes(self._options.folder, (clip.record.row() for clip in done))
-        except OSError as error:  # told after everything else was settled
+            append_episodes(self._options.folder, self._rows)
+        except OSError as error:  # told after everything else was settled; the next rows are written with these
             self._log_error = error
+        else:
+            self._rows = []
         for clip in done:
             self._options.retention.add(clip.paths)

@@ -142,6 +142,7 @@ def append_episodes(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
             lines = b"\n" + lines  # a writer was killed in the middle of its row
         written = os.write(descriptor, lines)
         if written != len(lines):
+            os.ftruncate(descriptor, size)  # whoever tries again writes all of them
             raise OSError(f"{folder / EPISODE_LOG}: {written} of {len(lines)} bytes written")
     finally:
         os.close(descriptor)

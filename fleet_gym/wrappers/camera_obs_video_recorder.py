@@ -163,6 +163,8 @@ class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
         for name, function in (("keep", keep), ("step_trigger", step_trigger), ("episode_columns", episode_columns)):
             if function is not None and not callable(function):
                 raise TypeError(f"{name}: expected a function, got {function!r}")
+        if not isinstance(video_folder, (str, os.PathLike)):
+            raise TypeError(f"video_folder: expected a path, got {video_folder!r}")
         own_writer = writer_factory is not None
         check_codec(codec, moviepy=backend != "pool" and not own_writer, pool=backend != "moviepy" and not own_writer)
         check_quality(preset, crf, bitrate)

@@ -1,5 +1,6 @@
 import json
 import multiprocessing
+import os
 
 import numpy as np
 import pytest
@@ -89,3 +90,14 @@ def test_seeds_are_spread_as_gymnasium_does():
     assert seeds_of(5, 3) == [5, 6, 7]
     assert seeds_of([4, None, 2], 3) == [4, None, 2]
     assert seeds_of(None, 2) == [None, None]
+
+
+def test_half_a_write_leaves_the_log_as_it_was(tmp_path, monkeypatch):
+    append_episodes(tmp_path, [{"env": 0}])
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[: len(data) // 2]))
+    with pytest.raises(OSError, match="bytes written"):
+        append_episodes(tmp_path, [{"env": 1}, {"env": 2}, {"env": 3}])
+    monkeypatch.undo()
+    append_episodes(tmp_path, [{"env": 1}, {"env": 2}, {"env": 3}])
+    assert (tmp_path / "episodes.jsonl").read_text() == '{"env": 0}\n{"env": 1}\n{"env": 2}\n{"env": 3}\n'

@@ -256,6 +256,31 @@ def test_an_encoder_may_be_given_all_the_time_there_is(tmp_path, backend):
     assert (tmp_path / "p-env0-front-episode-0.mp4").exists()
 
 
+@pytest.mark.parametrize("more_steps", [0, 4])
+def test_rows_that_could_not_be_written_are_written_with_the_next_or_at_close(tmp_path, more_steps):
+    env = CodedColorVectorEnv([2], autoreset_mode=AutoresetMode.SAME_STEP)
+    recorder = CameraObsVideoRecorder(env, tmp_path, "p", writer_factory=TextWriter)
+    recorder.reset()
+    recorder.step(None)
+    (tmp_path / "episodes.jsonl").mkdir()
+    with pytest.raises(IsADirectoryError):
+        recorder.step(None)
+    (tmp_path / "episodes.jsonl").rmdir()
+    for _ in range(more_steps):
+        recorder.step(None)
+    recorder.close()
+    rows = read_episodes(tmp_path)
+    assert rows[0]["episode"] == 0
+    assert [row["episode"] for row in rows] == sorted({row["episode"] for row in rows})
+    assert {file["file"] for row in rows for file in row["files"]} == {path.name for path in tmp_path.glob("*.mp4")}
+
+
+@pytest.mark.parametrize("folder", [3, None])
+def test_a_folder_that_is_no_path(folder):
+    with pytest.raises(TypeError, match="video_folder: expected a path, got"):
+        CameraObsVideoRecorder(CodedColorVectorEnv([2]), folder)
+
+
 def test_seeds_are_logged(tmp_path):
     record(tmp_path, lengths=(2, 2), steps=2)
     assert [row["seed"] for row in read_episodes(tmp_path)] == [7, 8]
