@@ -122,8 +122,11 @@ class SimulatedFleet(SimulatedRobots):
             raise TypeError(
                 f"commands: expected numbers of shape {self._commands.shape[1:]}, got {commands!r}"
             ) from None
-        if values.shape != self._commands.shape[1:] or not np.isfinite(values).all():
-            raise ValueError(f"commands: expected finite values of shape {self._commands.shape[1:]}, got {commands!r}")
+        if values.shape != self._commands.shape[1:]:
+            raise ValueError(f"commands: expected shape {self._commands.shape[1:]}, got {values.shape}")
+        if not np.isfinite(values).all():
+            row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
+            raise ValueError(f"commands[{row}]: expected finite values, got {values[row]}")
         limits = self._engine.command_limits if self._engine is not None else 0.0
         self._commands[0] = np.clip(values, -limits, limits)
         for row in np.flatnonzero(self._routes.status).tolist():

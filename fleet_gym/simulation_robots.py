@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Sequence
+from numbers import Integral
 
 import numpy as np
 
@@ -171,9 +172,10 @@ class SimulatedRobots(SimulatedGround):
             ValueError: for an id that is not there; then nobody is removed.
         """
         self._require_open()
-        if not isinstance(ids, (int, Iterable)) or isinstance(ids, (bool, str, bytes)):
+        several = list(ids) if isinstance(ids, Iterable) else [ids]
+        if isinstance(ids, (str, bytes)) or not all(map(_is_id, several)):
             raise TypeError(f"ids: expected an id or several, got {ids!r}")
-        gone = {ids} if isinstance(ids, int) else set(ids)
+        gone = set(map(int, several))
         unknown = gone - {*self.robot_ids, *self.obstacle_ids}
         if unknown:
             raise ValueError(f"ids: expected robots or obstacles of this simulation, got {sorted(unknown)}")
@@ -187,6 +189,8 @@ class SimulatedRobots(SimulatedGround):
     # ---- Checks ----
 
     def _row(self, robot: int) -> int:
+        if not _is_id(robot):
+            raise TypeError(f"robot: expected the id of a robot of this simulation, got {robot!r}")
         if robot not in self._rows:
             raise ValueError(f"robot: expected the id of a robot of this simulation, got {robot!r}")
         return self._rows[robot]
@@ -256,3 +260,8 @@ class SimulatedRobots(SimulatedGround):
     @abstractmethod
     def _forget(self, gone: Collection[int]) -> None:
         """Called with the ids of who was removed."""
+
+
+def _is_id(value: object) -> bool:
+    """Whether a value is a whole number, also one of NumPy's, as `contacts` returns them."""
+    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -361,6 +361,12 @@ def test_a_lasting_contact_does_not_begin_again_when_somebody_is_spawned(sim):
         (lambda sim, robot: sim.set_velocities("fast"), r"commands: expected numbers of shape \(1, 2\), got 'fast'"),
         (lambda sim, robot: sim.remove("0"), "ids: expected an id or several, got '0'"),
         (lambda sim, robot: sim.remove(0.5), "ids: expected an id or several, got 0.5"),
+        (lambda sim, robot: sim.remove(b"0"), "ids: expected an id or several"),
+        (lambda sim, robot: sim.remove([robot, [1]]), "ids: expected an id or several"),
+        (lambda sim, robot: sim.remove([False]), "ids: expected an id or several"),
+        (lambda sim, robot: sim.set_velocity([robot], (1, 0)), r"robot: expected the id of a robot .*, got \[0\]"),
+        (lambda sim, robot: sim.set_goal(False, (1, 0)), "robot: expected the id of a robot .*, got False"),
+        (lambda sim, robot: sim.pose(0.0), "robot: expected the id of a robot .*, got 0.0"),
         (lambda sim, robot: sim.add_box((5, 5), 1.0), "size: expected 3 lengths in m, got 1.0"),
         (lambda sim, robot: sim.run_simulation("10"), "duration: expected a finite number >= 0, got '10'"),
     ],
@@ -373,6 +379,18 @@ def test_wrong_types_name_the_argument_and_change_nothing(sim, order, message):
     assert sim.obstacle_ids == ()
     assert sim.run_simulation(duration=0.5) == 5
     assert sim.pose(robot) == (0.0, 0.0, 0.0)
+
+
+def test_ids_may_be_numpys_as_contacts_are(sim):
+    robots = sim.spawn_grid("diffbot", 3)
+    sim.set_velocity(np.int64(robots[0]), (0.5, 0.0))
+    sim.remove(np.int64(robots[1]))
+    sim.remove(np.array(robots[2:]))
+    assert sim.robot_ids == (robots[0],)
+    with pytest.raises(ValueError, match=r"commands: expected shape \(1, 2\), got \(3, 2\)"):
+        sim.set_velocities(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match=r"commands\[0\]: expected finite values, got \[ *0\. +nan\]"):
+        sim.set_velocities([[0.0, np.nan]])
 
 
 def test_boxes_stand_where_discs_would_not_and_collide_as_boxes(sim):
