@@ -130,6 +130,16 @@ def test_a_killed_training_goes_on(tmp_path: Path) -> None:
     assert (run_folder / "memory-2.jsonl").stat().st_size > 0
 
 
+def test_a_session_without_a_memory_record_leaves_its_file_to_the_next(tmp_path: Path) -> None:
+    next_log = runpy.run_path(str(ROOT / "examples/ppo_navigation.py"))["next_log"]
+    used = []
+    for content in ("", "{}\n", "", "{}\n", "{}\n"):
+        log = next_log(tmp_path / "memory.jsonl")
+        log.write_text(content)
+        used.append(log.name)
+    assert used == ["memory.jsonl", "memory.jsonl", "memory-2.jsonl", "memory-2.jsonl", "memory-3.jsonl"]
+
+
 def test_a_checkpoint_brings_everything_back(tmp_path: Path) -> None:
     example = runpy.run_path(str(ROOT / "examples/ppo_navigation.py"))
     args = example["parse_arguments"](SHORT, command_line=["--run", str(tmp_path), "--memory-profiling", "off"])
