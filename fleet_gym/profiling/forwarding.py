@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleet_gym.profiling.phases import NO_PHASE
+
+if TYPE_CHECKING:
+    from fleet_gym.profiling.report import MemoryReport
 
 
 def find_inner(env: Any, name: str) -> Any:
@@ -19,7 +22,7 @@ def find_inner(env: Any, name: str) -> Any:
 
 
 class ForwardsToInner:
-    """Passes on `autoreset_mode`, `phase` and `last_profiling` of the environment inside."""
+    """Passes on `autoreset_mode` of the environment inside, and what the profilers inside say."""
 
     env: Any
 
@@ -38,3 +41,13 @@ class ForwardsToInner:
     def last_profiling(self) -> Mapping[str, Any] | None:
         """The latest record of the `TimeProfilingWrapper` inside, None without one."""
         return find_inner(self.env, "last_profiling")  # type: ignore[no-any-return]
+
+    def get_memory_usage(self) -> dict[str, float] | None:
+        """What the `MemoryProfilingWrapper` inside holds, None without one."""
+        inner = find_inner(self.env, "get_memory_usage")
+        return None if inner is None else inner()
+
+    def memory_report(self) -> MemoryReport | None:
+        """The report of the `MemoryProfilingWrapper` inside, None without one."""
+        inner = find_inner(self.env, "memory_report")
+        return None if inner is None else inner()

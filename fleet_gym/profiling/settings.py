@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from fleet_gym.profiling.sinks import checked_log_path
 from fleet_gym.profiling.verdict import LEAK_THRESHOLD
 
@@ -75,6 +77,17 @@ def whole_number(name: str, value: Any, least: int = 1, most: float = math.inf) 
         bound = "" if most == math.inf else f" and at most {most}"
         raise ValueError(f"{name}: expected a whole number, at least {least}{bound}, got {value!r}")
     return int(value)
+
+
+def checked_flag(name: str, value: Any) -> bool:
+    """Returns `value` if it is True or False.
+
+    Raises:
+        TypeError: for anything else, such as ``"no"``, which Python takes for true.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+    return bool(value)
 
 
 def _positive(name: str, value: Any) -> float:

@@ -50,7 +50,7 @@ class EpisodeRecord:
         episode: episode index.
         seed: of the episode, None when unknown.
         steps: number of steps.
-        episode_return: sum of rewards, None when it is not one number; ``"return"`` in the log.
+        episode_return: sum of rewards, None when it is not one finite number; ``"return"`` in the log.
         terminated: the environment said so.
         truncated: the environment said so.
         interrupted: cut off by a reset or by closing.
@@ -116,10 +116,14 @@ def check_columns(columns: Any) -> dict[str, Any]:
     if taken:
         raise ValueError(f"episode_columns: expected names other than the log's own, got {sorted(taken)}")
     try:
-        plain: dict[str, Any] = json.loads(json.dumps(dict(columns), default=_plain))
+        plain: dict[str, Any] = json.loads(json.dumps(dict(columns), default=_plain), parse_constant=_null)
     except ValueError as error:
         raise TypeError(f"episode_columns: expected JSON values, got {columns!r} ({error})") from None
     return plain
+
+
+def _null(constant: str) -> None:
+    """What NaN and the infinities become, which JSON has no word for and browsers stumble over."""
 
 
 def _plain(value: Any) -> Any:

@@ -251,7 +251,7 @@ class Recording:
         ended = {
             env: {
                 "steps": int(steps[env]),
-                "episode_return": None if np.isnan(self._returns[env]) else float(self._returns[env]),
+                "episode_return": float(self._returns[env]) if np.isfinite(self._returns[env]) else None,
                 "seed": self._seeds[env],
                 "terminated": bool(terminated is not None and terminated[env]),
                 "truncated": bool(truncated is not None and truncated[env]),

@@ -15,7 +15,7 @@ from fleet_gym.profiling.intervals import MemoryRecord
 from fleet_gym.profiling.log import make_lines_visible
 from fleet_gym.profiling.memory import MemoryProfiler
 from fleet_gym.profiling.report import MemoryReport
-from fleet_gym.profiling.settings import MemorySettings, Mode
+from fleet_gym.profiling.settings import MemorySettings, Mode, checked_flag
 from fleet_gym.profiling.verdict import LEAK_THRESHOLD
 
 
@@ -34,7 +34,7 @@ class _MemoryProfiling(ForwardsToInner):
     _profiler: MemoryProfiler
 
     def _start(self, settings: MemorySettings, enabled: bool) -> None:
-        self._is_on = enabled and settings.mode != "off"
+        self._is_on = checked_flag("enabled", enabled) and settings.mode != "off"
         if not self._is_on:
             self._step_aside()
             return

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from fleet_gym._gymnasium import AnyVectorWrapper
 from fleet_gym.profiling.forwarding import ForwardsToInner
 from fleet_gym.profiling.log import make_lines_visible
-from fleet_gym.profiling.settings import whole_number
+from fleet_gym.profiling.settings import checked_flag, whole_number
 from fleet_gym.profiling.timing import RESERVED, RESET, TimeProfiler
 
 
@@ -23,8 +23,8 @@ class _TimeProfiling(ForwardsToInner):
     _profiler: TimeProfiler
 
     def _start(self, enabled: bool, interval: int) -> None:
-        self._is_on = enabled
-        if not enabled:
+        self._is_on = checked_flag("enabled", enabled)
+        if not self._is_on:
             self._step_aside()
             return
         make_lines_visible()
@@ -69,8 +69,9 @@ class _TimeProfiling(ForwardsToInner):
         Args:
             name: for example ``"policy"``; not ``"step"`` or ``"total"``, which the line needs for itself.
         """
-        if not isinstance(name, str) or not name or name in RESERVED:
-            raise ValueError(f"name: expected the name of a phase, other than {' and '.join(RESERVED)}, got {name!r}")
+        if not isinstance(name, str) or not name.isprintable() or not name or name in RESERVED:
+            taken = " and ".join(RESERVED)
+            raise ValueError(f"name: expected the name of a phase, printable and other than {taken}, got {name!r}")
         return self._clock.phases[name] if self._is_on else super().phase(name)
 
     @property

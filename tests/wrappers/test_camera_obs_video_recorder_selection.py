@@ -177,6 +177,22 @@ def test_own_columns(tmp_path):
     assert (row["difficulty"], row["tags"], row["steps"]) == (0.5, ["a"], 3)
 
 
+def test_the_log_is_json_whatever_the_figures_are(tmp_path):
+    class Endless(CodedColorVectorEnv):
+        def step(self, actions):
+            observation, reward, *rest = super().step(actions)
+            return observation, reward + np.inf, *rest
+
+    recorder = CameraObsVideoRecorder(Endless([2]), tmp_path, episode_columns=lambda episode: {"loss": [np.nan, 1.0]})
+    recorder.reset()
+    for _ in range(2):
+        recorder.step(None)
+    recorder.close()
+    (line,) = (tmp_path / "episodes.jsonl").read_text().splitlines()
+    row = json.loads(line, parse_constant=pytest.fail)
+    assert (row["return"], row["loss"]) == (None, [None, 1.0])
+
+
 @pytest.mark.parametrize(
     ("columns", "error"), [({"env": 1}, ValueError), ({"x": object()}, TypeError), (["x"], TypeError)]
 )

@@ -216,3 +216,24 @@ def test_single_wrapper_survives_its_spec():
     assert isinstance(again, TimeProfilingEnvWrapper)
     again.close()
     env.close()
+
+
+def test_what_the_memory_profiler_inside_says_is_passed_on() -> None:
+    env = TimeProfilingWrapper(MemoryProfilingWrapper(ScriptedVectorEnv(), mode="light"))
+    assert env.get_memory_usage()["current_mb"] > 0
+    assert set(env.memory_report().phases) == {"step", "reset"}
+    env.close()
+    bare = TimeProfilingWrapper(ScriptedVectorEnv())
+    assert (bare.get_memory_usage(), bare.memory_report()) == (None, None)
+
+
+@pytest.mark.parametrize("wrapper", [TimeProfilingWrapper, MemoryProfilingWrapper])
+def test_a_word_is_no_switch(wrapper: Any) -> None:
+    with pytest.raises(TypeError, match="enabled: expected True or False, got 'no'"):
+        wrapper(ScriptedVectorEnv(), enabled="no")
+
+
+def test_a_phase_s_name_stays_in_its_line() -> None:
+    env = TimeProfilingWrapper(ScriptedVectorEnv())
+    with pytest.raises(ValueError, match=r"name: expected the name of a phase, printable .*got 'a\\nb'"):
+        env.phase("a\nb")
