@@ -125,7 +125,7 @@ def test_other_pip_errors_are_shown_in_full(tmp_path: Path) -> None:
 
 def test_help_lists_every_target() -> None:
     listed = {line.split()[1] for line in run(["make", "--no-print-directory", "help"]).stdout.splitlines()}
-    assert listed == {"help", "demo", "test", "test-integrations", "lint", "docs", "bench", "clean"}
+    assert listed == {"help", "demo", "test", "test-integrations", "test-rllib", "lint", "docs", "bench", "clean"}
 
 
 def test_only_a_changed_pyproject_installs_again(tmp_path: Path) -> None:
