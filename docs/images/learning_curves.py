@@ -30,7 +30,9 @@ def main(figure: Path, runs: list[Path]) -> None:
     plt.tight_layout()
     plt.savefig(figure, dpi=120)
     for place in range(len(steps)):
-        sys.stdout.write(f"{steps[place]:.2f} M: mean {success[:, place].mean():.1f} %, {sorted(success[:, place])}\n")
+        sys.stdout.write(
+            f"{steps[place]:.2f} M: mean {success[:, place].mean():.1f} %, {sorted(success[:, place].tolist())}\n"
+        )
 
 
 if __name__ == "__main__":
