@@ -30,7 +30,7 @@ ENV_SETTINGS: dict[str, Any] = {
     "task_kwargs": {"num_obstacles": 2, "arena_size": 3.0, "goal_radius": 0.3},
 }
 DEFAULTS = ["--run", "runs/vision_navigation", "--total-steps", "120000", "--num-envs", "64", "--evaluate-every", "10"]
-DEFAULTS += ["--learning-rate", "1e-3"]
+DEFAULTS += ["--learning-rate", "1e-3", "--gae-lambda", "0.9", "--hidden", "64"]
 
 
 class VisionPolicy(Policy):
