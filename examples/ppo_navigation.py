@@ -49,7 +49,7 @@ def parse_arguments(defaults: Sequence[str] = (), command_line: Sequence[str] | 
     add("--num-envs", type=int, default=256, help="worlds")
     add("--num-robots", type=int, default=4)
     add("--num-obstacles", type=int, default=4)
-    add("--lidar-rays", type=int, default=16, help="of each robot's range sensor; without it obstacles hide each other")
+    add("--lidar-rays", type=int, default=16, help="of each robot's range sensor; 0: none")
     add("--max-episode-steps", type=int, default=200)
     add("--collision-cost", type=float, default=0.1, help="in training; evaluations have the task's own")
     add("--rollout-steps", type=int, default=32, help="steps of each world between two updates")
@@ -395,7 +395,7 @@ def train(args: argparse.Namespace) -> argparse.Namespace:
     if checkpoint is not None:
         trainer.load(checkpoint)
     updates = args.total_steps // trainer.steps_per_update
-    # Cheap touches let robots that know nothing yet find their goals; evaluations charge the task's own cost.
+    # Touching costs less in training only: evaluations have an environment of their own.
     env.unwrapped.task.collision_cost = args.collision_cost
     with SummaryWriter(str(args.run)) as writer:
         trainer.begin()
