@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import pty
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,20 +105,11 @@ def test_demo_into_an_old_folder_replaces_nothing(
     assert "-run2" in capsys.readouterr().out
 
 
-def test_a_terminal_gets_a_progress_bar(tmp_path: Path) -> None:
+def test_a_terminal_gets_a_progress_bar(tmp_path: Path, output_on_a_terminal: Callable[[Sequence[str]], str]) -> None:
     command = [sys.executable, "-m", "fleet_gym.cli", "demo", *SMALL_DEMO, "--episodes=1", f"--out={tmp_path}"]
-    master, slave = pty.openpty()
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, close_fds=True) as process:
-        os.close(slave)
-        output = b""
-        # Reading a terminal whose other side has closed is an error on Linux.
-        with contextlib.suppress(OSError):
-            while chunk := os.read(master, 4096):
-                output += chunk
-    os.close(master)
-    assert process.returncode == 0
-    assert "2 worlds x 2 diffbot" in output.decode()
-    assert "100%" in output.decode()
+    output = output_on_a_terminal(command)
+    assert "2 worlds x 2 diffbot" in output
+    assert "100%" in output
 
 
 @pytest.mark.parametrize(
