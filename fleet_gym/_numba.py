@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 import numba
+from numba.core.types import unliteral
 
 logger = logging.getLogger("fleet_gym.numba")
 
@@ -44,7 +45,9 @@ def compiled_inner(function: _F) -> _F:
         "no_cfunc_wrapper": True,
         "no_rewrites": True,  # of array expressions, which inner loops have none of
     }
-    return cast(_F, numba.njit(**options)(function))
+    dispatcher = numba.njit(**options)(function)
+    _compile_once_for_integers(dispatcher)
+    return cast(_F, dispatcher)
 
 
 def _compile(function: _F, error_model: Literal["python", "numpy"]) -> _F:
@@ -55,6 +58,7 @@ def _compile(function: _F, error_model: Literal["python", "numpy"]) -> _F:
     _stamp_with_imports(dispatcher, function)
     _tolerate_full_disk(dispatcher)
     _compile_without_collecting(dispatcher)
+    _compile_once_for_integers(dispatcher)
     return cast(_F, dispatcher)
 
 
@@ -104,6 +108,17 @@ def _compile_without_collecting(dispatcher: Any) -> None:
             gc.enable()
 
     dispatcher.compile = compile_uncollected
+
+
+def _compile_once_for_integers(dispatcher: Any) -> None:
+    """Takes a literal for a value: numba would compile a function again for a counter that its caller begins at 0."""
+    template = dispatcher.get_call_template
+
+    def template_for_values(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
+        values = {name: unliteral(kind) for name, kind in kws.items()}
+        return template(tuple(unliteral(kind) for kind in args), values)
+
+    dispatcher.get_call_template = template_for_values
 
 
 def _tolerate_full_disk(dispatcher: Any) -> None:

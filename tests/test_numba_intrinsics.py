@@ -87,7 +87,8 @@ def test_the_garbage_collector_rests_while_compiling_and_comes_back():
     listener = Listener()
     numba.core.event.register("numba:compile", listener)
     try:
-        function = _numba.compiled(spy)
+        function = numba.njit(spy)  # not cached: a second run would have nothing to compile
+        _numba._compile_without_collecting(function)
         function.compile((numba.int64,))
     finally:
         numba.core.event.unregister("numba:compile", listener)
@@ -96,3 +97,19 @@ def test_the_garbage_collector_rests_while_compiling_and_comes_back():
     with pytest.raises(numba.core.errors.TypingError):
         function.compile((numba.types.unicode_type,))
     assert gc.isenabled()
+
+
+def test_a_counter_that_begins_at_zero_compiles_its_callee_once():
+    @_numba.compiled_inner
+    def beside(count):
+        return count + 1
+
+    @numba.njit
+    def loop(n):
+        count = 0
+        for _ in range(n):
+            count = beside(count)
+        return count
+
+    assert loop(5) == 5
+    assert beside.signatures == [(numba.int64,)]

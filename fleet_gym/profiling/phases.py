@@ -11,10 +11,12 @@ its `PhaseClock` to the thread for as long as its ``step`` runs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from threading import get_ident
 from time import perf_counter
 from types import TracebackType
+from typing import Any
 
 
 class _NoPhase:
@@ -152,6 +154,30 @@ class PhaseClock:
         else:
             self._tell(self._enclosing)
         return duration
+
+    def timed(self, call: Callable[[Any], Any], argument: Any, durations: list[float]) -> Any:
+        """Returns ``call(argument)`` made between `begin_step` and `end_step`, and appends its seconds to `durations`.
+
+        Both are written out for the ordinary case: beside a step of 0.2 ms their calls alone would be seen.
+        """
+        if _bound:
+            self.begin_step()
+            try:
+                return call(argument)
+            finally:
+                durations.append(self.end_step())
+        thread = get_ident()
+        _bound[thread] = self.phases
+        charged = self.charged
+        began = perf_counter()
+        try:
+            return call(argument)
+        finally:
+            duration = perf_counter() - began
+            self._other.seconds += duration - (self.charged - charged)
+            self.charged = charged + duration
+            del _bound[thread]
+            durations.append(duration)
 
     def take(self) -> dict[str, float]:
         """Returns the seconds of every phase since the last call, those of running ones so far included."""

@@ -24,24 +24,26 @@ class TimeProfiler:
 
     Attributes:
         clock: charges time to phases.
+        durations: of the running interval's steps, s; whoever appends to it calls `flush` when it is full.
+        interval: steps per line.
     """
 
     def __init__(self, interval: int) -> None:
-        self._interval = interval
-        self._durations: list[float] = []
+        self.interval = interval
+        self.durations: list[float] = []
         self._total_steps = 0
         self._last: tuple[int, int, dict[str, float], dict[str, float]] | None = None
         self.clock = PhaseClock()
 
     def end_step(self) -> None:
         """Takes a step into account that `clock.begin_step` began."""
-        self._durations.append(self.clock.end_step())
-        if len(self._durations) >= self._interval:
+        self.durations.append(self.clock.end_step())
+        if len(self.durations) >= self.interval:
             self.flush()
 
     def flush(self) -> None:
         """Ends the running interval, if it has a step."""
-        durations = self._durations
+        durations = self.durations
         steps = len(durations)
         if not steps:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from collections.abc import Callable, Mapping
@@ -71,7 +70,7 @@ class _Clip:
     waiting: set[int] = field(default_factory=set)
     finished: bool = False  # its streams were told to end
     complete: bool = False  # its record says how the episode ended
-    paths: list[tuple[Path, int | None]] = field(default_factory=list)
+    kept: list[tuple[str, int | None]] = field(default_factory=list)  # files and their bytes
 
 
 class Clips:
@@ -170,6 +169,7 @@ class Clips:
         """Keeps copies of the first frames of prepared clips."""
         indices = np.flatnonzero(envs)
         rows, slots = batch.rows(indices), self._slot[indices]
+        self._get_backend().prepare(indices.tolist(), [spec.frame_bytes for spec in self._specs.values()])
         for camera, images in batch.images.items():
             if camera not in self._first:
                 first = np.asarray(images[rows[0]])
@@ -209,8 +209,8 @@ class Clips:
             self._streams[camera][env] = number
         with_first = indices[self._frames[indices] > 0]
         if len(with_first):
-            for camera, store in self._first.items():
-                backend.write(store, self._slot[with_first], self._streams[camera][with_first])
+            rows = self._slot[with_first]
+            backend.write([(store, rows, self._streams[name][with_first]) for name, store in self._first.items()])
         self.held[indices] = False
         self.holding[indices] = False
         self.open[indices] = True
@@ -220,8 +220,7 @@ class Clips:
         """Writes one more frame of each of the open clips of `envs` (n,)."""
         backend = self._get_backend()
         rows = batch.rows(envs)
-        for camera, images in batch.images.items():
-            backend.write(images, rows, self._streams[camera][envs])
+        backend.write([(images, rows, self._streams[camera][envs]) for camera, images in batch.images.items()])
         self._frames[envs] += 1
 
     def missing_last(self, envs: BoolArray) -> None:
@@ -325,15 +324,7 @@ class Clips:
     def _request(self, camera: str, env: int) -> StreamRequest:
         record, spec = self._current[env].record, self._specs[camera]
         name = EpisodeVideoName(self._options.prefix, env, camera, record.episode, record.start_step)
-        comment = {"env": env, "camera": camera, "episode": record.episode, "size": [spec.width, spec.height]}
-        return StreamRequest(
-            name,
-            spec.width,
-            spec.height,
-            spec.pixel_format,
-            self._options.fps,
-            json.dumps({**comment, "run": record.run_id}),
-        )
+        return StreamRequest(name, spec.width, spec.height, spec.pixel_format, self._options.fps, record.run_id)
 
     def _stop(self, env: int) -> None:
         self.held[env] = self.holding[env] = self.open[env] = False
@@ -379,9 +370,9 @@ class Clips:
                 "env %d, camera %r, episode %d: %d of %d frames dropped, the encoder could not keep up",
                 clip.record.env, file.camera, clip.record.episode, result.dropped, result.dropped + result.frames,
             )  # fmt: skip
-        if result.path is not None:
-            file.file = result.path.name
-            clip.paths.append((result.path, result.bytes))
+        if result.file is not None:
+            file.file = result.file
+            clip.kept.append((result.file, result.bytes))
         clip.waiting.discard(result.stream)
         self._log_if_done(clip)
 
@@ -407,4 +398,4 @@ class Clips:
         else:
             self._rows = []
         for clip in done:
-            self._options.retention.add(clip.paths)
+            self._options.retention.add(clip.kept)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,14 +23,24 @@ _SMALLEST_PIPE = 1 << 16
 _FRAMES_IN_PIPE = 4
 _F_SETPIPE_SZ, _F_GETPIPE_SZ = 1031, 1032  # fcntl has these names from Python 3.10 on Linux only
 _FIONREAD = 0x541B
-# What ffmpeg returns after it finished its file because of SIGINT or SIGTERM (a Ctrl-C reaches the children too).
-_INTERRUPTED = 255
+# What ffmpeg returns after it finished its file because of SIGTERM, which a job's end sends to the children too.
+_TERMINATED = 255
 
 
 def _reap(process: subprocess.Popen[bytes], owner: int) -> None:
     if os.getpid() == owner and process.poll() is None:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def interrupts_kept_off() -> Iterator[None]:
+    """Makes processes started within ignore SIGINT: a Ctrl-C is for the program, which then ends its encoders."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # children inherit what is blocked
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class FfmpegProcess:
@@ -44,10 +56,14 @@ class FfmpegProcess:
         """
         import fcntl
 
+        self._frame_bytes = frame_bytes
         if process.stdin is None:
             raise ValueError("process: expected one started with stdin=PIPE, got none")
         self._process = process
         self._timeout = timeout
+        self._frame: memoryview | bytes = b""  # the one being written, or the last
+        self._due = 0  # bytes of all frames, that one included
+        self._written: list[int] = []  # sums up to the bytes ffmpeg was given
         self._stdin = process.stdin.fileno()
         give_way(process.pid)
         # Room for whole frames lets them be handed over at once, but what is in the pipe is lost when everything is
@@ -62,6 +78,11 @@ class FfmpegProcess:
         self._poll.register(self._stdin, select.POLLOUT)
         self._finalizer = weakref.finalize(self, _reap, process, os.getpid())
         self._finalizer.atexit = False  # by then the recorder has ended it, or wants to
+
+    @property
+    def frames(self) -> int:
+        """Whole frames ffmpeg was given."""
+        return sum(self._written) // self._frame_bytes
 
     def write(self, frame: NDArray[np.uint8], drop: bool) -> bool:
         """Writes a frame.
@@ -78,23 +99,44 @@ class FfmpegProcess:
             TimeoutError: when ffmpeg took nothing for the time-out.
         """
         data = memoryview(np.ascontiguousarray(frame).data).cast("B")
+        self._write_rest()
         if drop and self._pending() > max(0, self._capacity - len(data)):
             return False
-        while len(data):
+        try:
+            self._frame = data
+            self._due += len(data)
+            self._write_rest()
+        except BaseException:
+            self._frame = bytes(data)  # the caller may paint over it before its rest is written
+            raise
+        return True
+
+    def _write_rest(self) -> None:
+        while missing := self._due - sum(self._written):
+            rest = self._frame[len(self._frame) - missing :]
             try:
-                written = os.write(self._stdin, data)
+                # One call, so that no signal handler that raises (a Ctrl-C) comes between the writing and the noting.
+                self._written.extend(map(os.write, (self._stdin,), (rest,)))
             except BlockingIOError:
                 if not self._poll.poll(self._timeout * 1000):
                     self.kill()
                     raise TimeoutError(f"ffmpeg took no data for {self._timeout:g} s; it was killed") from None
-                continue
             except BrokenPipeError:
                 raise OSError(self._death()) from None
-            data = data[written:]
-        return True
+        self._written[:] = [self._due]
 
     def end_input(self) -> None:
-        """Closes ffmpeg's standard input; calling it again does nothing."""
+        """Writes what is left of a frame and closes ffmpeg's standard input; calling it again does nothing.
+
+        Raises:
+            OSError: when ffmpeg died before it had the rest.
+            TimeoutError: when it took nothing for the time-out.
+        """
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._write_rest()
+            self._close_input()
+
+    def _close_input(self) -> None:
         stdin = self._process.stdin
         if stdin is not None and not stdin.closed:
             forget(self._stdin)
@@ -113,13 +155,13 @@ class FfmpegProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             raise TimeoutError(f"ffmpeg did not finish its file within {self._timeout:g} s; it was killed") from None
-        if code not in (0, _INTERRUPTED):
+        if code not in (0, _TERMINATED):
             raise OSError(self._death())
         self._release()
 
     def kill(self) -> None:
         """Ends ffmpeg at once; calling it again does nothing."""
-        self.end_input()
+        self._close_input()
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 PixelFormat = Literal["gray", "rgb24", "rgba"]
-_CHANNELS: dict[int, PixelFormat] = {1: "gray", 3: "rgb24", 4: "rgba"}
+CHANNELS: dict[PixelFormat, int] = {"gray": 1, "rgb24": 3, "rgba": 4}
+_FORMATS: dict[int, PixelFormat] = {channels: name for name, channels in CHANNELS.items()}
 # Near is warm and bright, far is cold and dark; evenly spaced control points, linear in between.
 _DEPTH_COLORS = np.array(
     [[250, 240, 150], [250, 170, 60], [220, 80, 60], [140, 40, 120], [70, 30, 120], [10, 10, 40]], dtype=np.float64
@@ -103,13 +104,13 @@ class CameraSpec:
         if image.ndim not in (2, 3):
             raise self._error(f"an image {layout} or (H, W)", image)
         channels = 1 if image.ndim == 2 else image.shape[0 if image_format.channels_first else 2]
-        if channels not in _CHANNELS:
+        if channels not in _FORMATS:
             raise self._error(f"an image {layout} of 1, 3 or 4 channels", image)
         spatial = image.shape[1:] if image.ndim == 3 and image_format.channels_first else image.shape[:2]
         self.height, self.width = int(spatial[0]), int(spatial[1])
         if not self.height or not self.width:
             raise self._error("an image with pixels", image)
-        self.pixel_format = _CHANNELS[channels]
+        self.pixel_format = _FORMATS[channels]
         if image_format.depth_range is not None:
             if channels != 1:
                 raise self._error("a depth image (H, W) or (H, W, 1)", image)
@@ -123,6 +124,11 @@ class CameraSpec:
         self._colors = np.stack(
             [np.interp(near_to_far, range(len(_DEPTH_COLORS)), channel) for channel in _DEPTH_COLORS.T], axis=-1
         ).astype(np.uint8)
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of a converted frame."""
+        return self.width * self.height * CHANNELS[self.pixel_format]
 
     def _error(self, expected: str, got: Any) -> ValueError:
         return ValueError(f"camera {self.camera!r}: expected {expected}, got {got.dtype} of shape {got.shape}")

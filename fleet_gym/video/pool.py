@@ -26,7 +26,7 @@ from fleet_gym.video.episode_files import free_name
 from fleet_gym.video.forks import close_in_forks, forget
 from fleet_gym.video.pool_protocol import FrameRing
 from fleet_gym.video.run_lock import RunLock
-from fleet_gym.video.writers import CHANNELS, EncoderSettings, Images, Outcome, StreamRequest, StreamResult
+from fleet_gym.video.writers import EncoderSettings, FrameGroup, Images, Outcome, StreamRequest, StreamResult
 
 # What waits in the ring is lost when everything is killed, so there is room for a few frames per stream, in memory
 # that stays small beside the encoders; with 192 streams of 128x128 for the second in which a worker starts and opens
@@ -273,22 +273,30 @@ class PoolBackend:
         self._dropped: dict[int, int] = {}
         self._results: list[StreamResult] = []
 
+    def prepare(self, envs: Sequence[int], frame_bytes: Sequence[int]) -> None:
+        """See `VideoBackend`; starts the workers these environments are going to need."""
+        if all(self._workers):
+            return
+        wanted = {self._assign(env) for env in envs} if len(self._position) >= self._count else range(self._count)
+        for worker in wanted:
+            if self._workers[worker] is None:
+                with self._losing(worker):
+                    self._workers[worker] = self._start(worker, frame_bytes)
+
     def open(self, requests: Sequence[StreamRequest]) -> list[int]:
         """See `VideoBackend`."""
         if self._settings.overwrite == "error":
             for request in requests:
                 free_name(self._folder, request.name, "error")
         numbers = []
-        items: dict[int, list[dict[str, Any]]] = {}
+        items: dict[int, list[list[Any]]] = {}
         for request in requests:
             worker = self._assign(request.name.env)
             number = next(self._numbers) * self._count + worker
             numbers.append(number)
             self._open[worker].add(number)
-            # Not asdict, which copies deeply: with hundreds of streams that alone would be the step's cost.
-            item = {**vars(request), "name": vars(request.name), "fps": str(request.fps), "stream": number}
-            items.setdefault(worker, []).append(item)
-        sizes = [request.width * request.height * CHANNELS[request.pixel_format] for request in requests]
+            items.setdefault(worker, []).append(protocol.pack_request(number, request))
+        sizes = [request.frame_bytes for request in requests]
         for worker, theirs in items.items():
             if self._workers[worker] is None:
                 with self._losing(worker):
@@ -296,18 +304,15 @@ class PoolBackend:
             self._send(worker, protocol.OPEN, theirs)
         return numbers
 
-    def write(self, images: Images, rows: NDArray[np.intp], streams: NDArray[np.int64]) -> None:
+    def write(self, groups: Sequence[FrameGroup]) -> None:
         """See `VideoBackend`."""
         if self._skip:
-            fine = np.array([stream not in self._skip for stream in streams.tolist()], dtype=np.bool_)
-            rows, streams = rows[fine], streams[fine]
+            groups = [_choose(group, ~np.isin(group[2], list(self._skip))) for group in groups]
         if self._count == 1:
-            self._write_to(0, images, rows, streams)
+            self._write_to(0, groups)
             return
-        owner = streams % self._count
         for worker in range(self._count):
-            mine = owner == worker
-            self._write_to(worker, images, rows[mine], streams[mine])
+            self._write_to(worker, [_choose(group, group[2] % self._count == worker) for group in groups])
 
     def finish(self, endings: Sequence[tuple[int, Outcome]]) -> None:
         """See `VideoBackend`."""
@@ -372,24 +377,26 @@ class PoolBackend:
             for start in range(0, len(items), protocol.ITEMS_PER_MESSAGE):
                 process.send(kind + json.dumps(items[start : start + protocol.ITEMS_PER_MESSAGE]).encode())
 
-    def _write_to(self, worker: int, images: Images, rows: NDArray[np.intp], streams: NDArray[np.int64]) -> None:
+    def _write_to(self, worker: int, groups: Sequence[FrameGroup]) -> None:
         process = self._workers[worker]
-        if process is None or not len(rows):
+        if process is None:
             return
-        shape, frame_bytes = images[rows[0]].shape, images[rows[0]].nbytes
-        at_a_time = max(1, process.largest_block // frame_bytes)
         with self._losing(worker):
-            for start in range(0, len(rows), at_a_time):
-                some = rows[start : start + at_a_time]
-                theirs = streams[start : start + at_a_time]
-                block = process.reserve(len(some) * frame_bytes, wait=not self._settings.drop)
-                if block is None:
-                    for stream in theirs.tolist():
-                        self._dropped[stream] = self._dropped.get(stream, 0) + 1
+            for block in _blocks(groups, process.largest_block):
+                wanted = sum(size * len(rows) for size, _, rows, _ in block)
+                place = process.reserve(wanted, wait=not self._settings.drop)
+                if place is None:
+                    for *_, streams in block:
+                        for stream in streams.tolist():
+                            self._dropped[stream] = self._dropped.get(stream, 0) + 1
                     continue
-                offset, end = block
-                _gather(images, some, process.memory(offset, len(some) * frame_bytes).reshape(len(some), *shape))
-                process.send(protocol.pack_frames(offset, end, frame_bytes, theirs))
+                offset, end = place
+                start = offset
+                for size, images, rows, _ in block:
+                    memory = process.memory(start, size * len(rows))
+                    _gather(images, rows, memory.reshape(len(rows), *images[rows[0]].shape))
+                    start += size * len(rows)
+                process.send(protocol.pack_frames(offset, end, [(size, streams) for size, _, _, streams in block]))
 
     @contextlib.contextmanager
     def _losing(self, worker: int) -> Iterator[None]:
@@ -415,8 +422,7 @@ class PoolBackend:
     def _take(self, process: _WorkerProcess) -> None:
         for message in process.results():
             for item in json.loads(message[1:]):
-                path = item.pop("path", None)
-                result = StreamResult(**item, path=None if path is None else Path(path))
+                result = StreamResult(**item)
                 if result.ended:
                     self._ending[result.stream % self._count].discard(result.stream)
                 else:
@@ -424,9 +430,38 @@ class PoolBackend:
                 self._add(result)
 
     def _add(self, result: StreamResult) -> None:
-        if result.ended:
-            result = replace(result, dropped=self._dropped.pop(result.stream, 0))
+        if result.ended and (dropped := self._dropped.pop(result.stream, 0)):
+            result = replace(result, dropped=dropped)
         self._results.append(result)
+
+
+def _choose(group: FrameGroup, chosen: NDArray[np.bool_]) -> FrameGroup:
+    images, rows, streams = group
+    return images, rows[chosen], streams[chosen]
+
+
+_Sized = tuple[int, Images, NDArray[np.intp], NDArray[np.int64]]  # bytes of a frame, then a FrameGroup
+
+
+def _blocks(groups: Sequence[FrameGroup], limit: int) -> Iterator[list[_Sized]]:
+    """Yields the frames in blocks of at most `limit` bytes, or of one frame."""
+    block: list[_Sized] = []
+    room = limit
+    for images, rows, streams in groups:
+        start = 0
+        while start < len(rows):
+            size = images[rows[start]].nbytes
+            count = min(max(0, room) // size, len(rows) - start)
+            if count == 0 and block:
+                yield block
+                block, room = [], limit
+                continue
+            count = max(count, 1)
+            block.append((size, images, rows[start : start + count], streams[start : start + count]))
+            room -= size * count
+            start += count
+    if block:
+        yield block
 
 
 def _gather(images: Images, rows: NDArray[np.intp], out: NDArray[np.uint8]) -> None:

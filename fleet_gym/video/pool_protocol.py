@@ -5,41 +5,78 @@ Messages go over a ``SOCK_SEQPACKET`` pair, which keeps them apart. The first by
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import struct
 import time
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet_gym.video.episode_files import EpisodeVideoName
+from fleet_gym.video.writers import StreamRequest
+
 # To the worker.
-OPEN = b"O"  # JSON list of streams
-FRAMES = b"F"  # FrameHeader, then the streams' numbers as uint32: their frames lie one after another in the ring
+OPEN = b"O"  # JSON list, see `pack_request`
+FRAMES = b"F"  # see `pack_frames`
 FINISH = b"E"  # JSON list of (stream, outcome)
 STOP = b"S"
 # From the worker.
 ACK = b"A"  # uint64: everything in the ring before this position may be overwritten
-RESULTS = b"R"  # JSON list of results
+RESULTS = b"R"  # JSON list of StreamResult fields by name, without those that have their default
 FATAL = b"X"  # text: why the worker ends
 
 LARGEST_MESSAGE = 1 << 17
 ITEMS_PER_MESSAGE = 64
-_FRAME_HEADER = struct.Struct("<dQQII")
+_FRAME_HEADER = struct.Struct("<dQQI")
 _POSITION = struct.Struct("<Q")
 
 
-def pack_frames(offset: int, end: int, frame_bytes: int, streams: NDArray[np.int64]) -> bytes:
-    """Returns the message about frames of `frame_bytes` each at `offset` in the ring; `end` is to be acknowledged."""
-    numbers = streams.astype("<u4").tobytes()
-    return FRAMES + _FRAME_HEADER.pack(time.monotonic(), offset, end, frame_bytes, len(streams)) + numbers
+def pack_request(stream: int, request: StreamRequest) -> list[Any]:
+    """Returns what OPEN says of a stream; short, as hundreds may be opened in one step."""
+    name = request.name
+    return [
+        *(stream, name.prefix, name.env, name.camera, name.episode, name.start_step),
+        *(request.width, request.height, request.pixel_format, str(request.fps), request.run_id),
+    ]
 
 
-def unpack_frames(message: bytes) -> tuple[float, int, int, int, list[int]]:
-    """Returns (seconds since it was packed, offset, end, frame bytes, streams)."""
-    packed, offset, end, frame_bytes, count = _FRAME_HEADER.unpack_from(message, 1)
-    numbers = np.frombuffer(message, dtype="<u4", count=count, offset=1 + _FRAME_HEADER.size)
-    return time.monotonic() - packed, offset, end, frame_bytes, numbers.tolist()
+def unpack_request(item: list[Any]) -> tuple[int, StreamRequest]:
+    """Returns what was given to `pack_request`."""
+    width, height, pixel_format, fps, run_id = item[6:]
+    return item[0], StreamRequest(EpisodeVideoName(*item[1:6]), width, height, pixel_format, Fraction(fps), run_id)
+
+
+def pack_frames(offset: int, end: int, groups: Sequence[tuple[int, NDArray[np.int64]]]) -> bytes:
+    """Returns the message about frames that lie one after another in the ring.
+
+    Args:
+        offset: of the first, in the ring.
+        end: position to be acknowledged.
+        groups: (bytes of each frame, the streams they are for), one for every size.
+    """
+    counts = np.array([(frame_bytes, len(streams)) for frame_bytes, streams in groups], dtype="<u4")
+    numbers = [streams.astype("<u4").tobytes() for _, streams in groups]
+    header = _FRAME_HEADER.pack(time.monotonic(), offset, end, len(groups))
+    return b"".join([FRAMES, header, counts.tobytes(), *numbers])
+
+
+def unpack_frames(message: bytes) -> tuple[float, int, list[tuple[int, int, int]]]:
+    """Returns (seconds since it was packed, position to acknowledge, [(stream, offset, bytes) per frame])."""
+    packed, offset, end, groups = _FRAME_HEADER.unpack_from(message, 1)
+    words = np.frombuffer(message, dtype="<u4", offset=1 + _FRAME_HEADER.size).tolist()
+    numbers = iter(words[2 * groups :])
+    frames = []
+    for group in range(groups):
+        frame_bytes, count = words[2 * group : 2 * group + 2]
+        for stream in itertools.islice(numbers, count):
+            frames.append((stream, offset, frame_bytes))
+            offset += frame_bytes
+    return time.monotonic() - packed, end, frames
 
 
 def pack_ack(position: int) -> bytes:
@@ -81,7 +118,13 @@ class FrameRing:
         os.close(self.descriptor)
 
     def reserve(self, count: int) -> tuple[int, int] | None:
-        """Returns (offset, end position) of a block of `count` bytes, or None when there is no room now."""
+        """Returns (offset, end position) of a block of `count` bytes, or None when there is no room now.
+
+        An empty ring is used from its start again: that memory is in the processor's cache, and exists.
+        """
+        if self._tail == self._head:
+            self._head += -self._head % self.size
+            self._tail = self._head
         offset = self._head % self.size
         start = self._head if offset + count <= self.size else self._head + self.size - offset
         if start + count - self._tail > self.size:

@@ -12,7 +12,6 @@ import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym.video import pool_protocol as protocol
-from fleet_gym.video.episode_files import EpisodeVideoName, claim, part_path, publish
+from fleet_gym.video.episode_files import claim, part_path, publish
+from fleet_gym.video.frames import CHANNELS
 from fleet_gym.video.mp4 import count_frames
 from fleet_gym.video.priority import give_way
 from fleet_gym.video.pyav_encoder import PyavEncoder
 from fleet_gym.video.run_lock import lock_byte
-from fleet_gym.video.writers import CHANNELS, EncoderSettings, StreamRequest
+from fleet_gym.video.writers import EncoderSettings, StreamRequest
 
 _PARENT_LOOKED_AFTER = 2.0  # seconds
 # A worker whose frames have waited so long is behind and encodes in two threads. One that keeps up leaves the other
@@ -72,7 +72,7 @@ class _Stream:
         size = part.stat().st_size
         name = replace(self.request.name, partial=outcome == "partial")
         path = publish(part, name, self._settings.overwrite)
-        return {"frames": frames, "path": str(path), "bytes": size}
+        return {"frames": frames, "file": path.name, "bytes": size}
 
     def leave(self) -> None:
         """Finishes the file without giving it its name."""
@@ -111,7 +111,8 @@ class Worker:
             self._encode(message)
         elif kind == protocol.OPEN:
             for item in json.loads(message[1:]):
-                self._streams[item["stream"]] = _Stream(_request(item), self._folder, self._settings)
+                stream, request = protocol.unpack_request(item)
+                self._streams[stream] = _Stream(request, self._folder, self._settings)
         elif kind == protocol.FINISH:
             self._finish(json.loads(message[1:]))
         return kind not in (protocol.STOP, b"")
@@ -136,20 +137,19 @@ class Worker:
         os.write(self._lock, os.fsencode(part_name) + b"\n")
 
     def _encode(self, message: bytes) -> None:
-        waited, offset, end, frame_bytes, numbers = protocol.unpack_frames(message)
-        jobs = [(number, offset + position * frame_bytes) for position, number in enumerate(numbers)]
-        if self._helper is not None and waited > _BEHIND and len(jobs) > 1:
-            half = self._helper.submit(self._encode_some, jobs[::2], frame_bytes)
-            failures = self._encode_some(jobs[1::2], frame_bytes) + half.result()
+        waited, end, frames = protocol.unpack_frames(message)
+        if self._helper is not None and waited > _BEHIND and len(frames) > 1:
+            half = self._helper.submit(self._encode_some, frames[::2])
+            failures = self._encode_some(frames[1::2]) + half.result()
         else:
-            failures = self._encode_some(jobs, frame_bytes)
+            failures = self._encode_some(frames)
         if failures:
             self._tell(failures)
         self._send(protocol.pack_ack(end))
 
-    def _encode_some(self, jobs: list[tuple[int, int]], frame_bytes: int) -> list[dict[str, Any]]:
+    def _encode_some(self, frames: list[tuple[int, int, int]]) -> list[dict[str, Any]]:
         failures = []
-        for number, offset in jobs:
+        for number, offset, frame_bytes in frames:
             stream = self._streams[number]
             if not stream.failed:
                 try:
@@ -178,17 +178,6 @@ class Worker:
 
 def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _request(item: dict[str, Any]) -> StreamRequest:
-    return StreamRequest(
-        EpisodeVideoName(**item["name"]),
-        item["width"],
-        item["height"],
-        item["pixel_format"],
-        Fraction(item["fps"]),
-        item["comment"],
-    )
 
 
 def main(setup: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -15,16 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleet_gym.video.episode_files import EpisodeVideoName, Overwrite, claim, free_name, part_path, publish
-from fleet_gym.video.ffmpeg_process import FfmpegProcess
-from fleet_gym.video.frames import PixelFormat
+from fleet_gym.video.ffmpeg_process import FfmpegProcess, interrupts_kept_off
+from fleet_gym.video.frames import CHANNELS, PixelFormat
 from fleet_gym.video.mp4 import count_frames
 from fleet_gym.video.run_lock import RunLock
 
 logger = logging.getLogger("fleet_gym.video")
 
 Outcome = Literal["keep", "partial", "discard"]
-CHANNELS: dict[PixelFormat, int] = {"gray": 1, "rgb24": 3, "rgba": 4}
 Images = NDArray[np.uint8] | Sequence[NDArray[np.uint8]]
+#: ``images[rows[k]]`` is the next frame of ``streams[k]``; the images are of one shape.
+FrameGroup = tuple[Images, NDArray[np.intp], NDArray[np.int64]]
 # A frame interval after which a killed file can be decoded up to: frames lost are at most one group.
 KEYFRAME_INTERVAL = 30
 
@@ -76,7 +78,7 @@ class StreamRequest:
         height: pixels.
         pixel_format: of the frames that will come.
         fps: exact.
-        comment: stored in the file's metadata.
+        run_id: of the recorder.
     """
 
     name: EpisodeVideoName
@@ -84,7 +86,19 @@ class StreamRequest:
     height: int
     pixel_format: PixelFormat
     fps: Fraction
-    comment: str = ""
+    run_id: str = ""
+
+    @property
+    def comment(self) -> str:
+        """Stored in the file's metadata: a left-over file says whose it is and what was padded."""
+        name, size = self.name, [self.width, self.height]
+        facts = {"env": name.env, "camera": name.camera, "episode": name.episode, "size": size, "run": self.run_id}
+        return json.dumps(facts)
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of a frame."""
+        return self.width * self.height * CHANNELS[self.pixel_format]
 
     @property
     def coded_size(self) -> tuple[int, int]:
@@ -100,7 +114,7 @@ class StreamResult:
         stream: its number.
         frames: frames in the file.
         dropped: frames left out.
-        path: of the final file, None when nothing was kept.
+        file: name of the final file, None when nothing was kept.
         bytes: of the final file, None when unknown.
         error: what went wrong, None when nothing did.
         ended: no further result will come for this stream.
@@ -109,7 +123,7 @@ class StreamResult:
     stream: int
     frames: int = 0
     dropped: int = 0
-    path: Path | None = None
+    file: str | None = None
     bytes: int | None = None
     error: str | None = None
     ended: bool = True
@@ -117,6 +131,15 @@ class StreamResult:
 
 class VideoBackend(Protocol):
     """Encodes streams. No call raises because an encoder failed; `collect` tells."""
+
+    def prepare(self, envs: Sequence[int], frame_bytes: Sequence[int]) -> None:
+        """Begins what takes long and will be needed when streams of these environments are opened.
+
+        Args:
+            envs: whose streams.
+            frame_bytes: of each camera's frames.
+        """
+        ...
 
     def open(self, requests: Sequence[StreamRequest]) -> list[int]:
         """Opens streams and returns their numbers.
@@ -126,8 +149,8 @@ class VideoBackend(Protocol):
         """
         ...
 
-    def write(self, images: Images, rows: NDArray[np.intp], streams: NDArray[np.int64]) -> None:
-        """Writes ``images[rows[k]]`` as the next frame of ``streams[k]``; nothing of `images` is kept."""
+    def write(self, groups: Sequence[FrameGroup]) -> None:
+        """Writes the frames of a step; nothing of the images is kept."""
         ...
 
     def finish(self, endings: Sequence[tuple[int, Outcome]]) -> None:
@@ -154,14 +177,19 @@ class EpisodeVideoWriter:
         self, folder: Path, request: StreamRequest, settings: EncoderSettings, factory: Callable[..., Any]
     ) -> None:
         self.request = request
-        self.frames = 0
         self.dropped = 0
         self.error: str | None = None
+        self._frames = 0
         self._folder = folder
         self._settings = settings
         self._factory = factory
         self._writer: Any = None
         self._process: FfmpegProcess | None = None
+
+    @property
+    def frames(self) -> int:
+        """Frames handed to the writer."""
+        return self._frames if self._process is None else self._process.frames
 
     @property
     def _watched(self) -> bool:
@@ -193,17 +221,19 @@ class EpisodeVideoWriter:
                 self._open()
             if self._process is None:
                 self._writer.write_frame(np.ascontiguousarray(_as_rgb(frame, keep_alpha=False)))
+                self._frames += 1
             elif not self._process.write(_as_rgb(frame, keep_alpha=True), self._settings.drop):
                 self.dropped += 1
-                return
-            self.frames += 1
         except Exception as error:  # whatever a user's writer raises is that stream's failure, told by the caller
             self._fail(error)
 
     def end_input(self) -> None:
-        """Tells the encoder that no more frames come, without waiting for it."""
+        """Tells the encoder that no more frames come, without waiting for it. A failure is kept in `error`."""
         if self._process is not None:
-            self._process.end_input()
+            try:
+                self._process.end_input()
+            except OSError as error:
+                self._fail(error)
 
     def close(self, outcome: Outcome) -> Path | None:
         """Waits for the encoder and settles the file.
@@ -224,7 +254,11 @@ class EpisodeVideoWriter:
         """Ends the encoder and leaves the file as it is."""
         if self._process is not None:
             self._process.kill()
-            self._process = None
+            self._forget_process(self._process)
+
+    def _forget_process(self, process: FfmpegProcess) -> None:
+        self._frames = process.frames
+        self._process = None
 
     def _open(self) -> None:
         request, settings = self.request, self._settings
@@ -242,8 +276,11 @@ class EpisodeVideoWriter:
             }
             fps = max(fps, 0.01)
         size = (request.width, request.height)
-        self._writer = self._factory(str(target), size, fps, threads=1, **arguments)
-        if self._watched:
+        if not self._watched:
+            self._writer = self._factory(str(target), size, fps, threads=1, **arguments)
+        else:
+            with interrupts_kept_off():
+                self._writer = self._factory(str(target), size, fps, threads=1, **arguments)
             frame_bytes = request.width * request.height * (4 if request.pixel_format == "rgba" else 3)
             self._process = FfmpegProcess(self._writer.proc, settings.timeout, frame_bytes)
 
@@ -259,7 +296,7 @@ class EpisodeVideoWriter:
                 part.unlink(missing_ok=True)
             return None
         process.wait()
-        self._process = None
+        self._forget_process(process)
         counted = count_frames(part)
         if counted != self.frames:
             raise OSError(f"the file {part.name} holds {counted} of {self.frames} frames")
@@ -331,6 +368,9 @@ class MoviepyBackend:
         self._next = 0
         self._results: list[StreamResult] = []
 
+    def prepare(self, envs: Sequence[int], frame_bytes: Sequence[int]) -> None:
+        """See `VideoBackend`; a process is started at its stream's first frame."""
+
     def open(self, requests: Sequence[StreamRequest]) -> list[int]:
         """See `VideoBackend`."""
         factory = self._factory()
@@ -347,14 +387,15 @@ class MoviepyBackend:
         self._writers.update(zip(numbers, writers, strict=True))
         return numbers
 
-    def write(self, images: Images, rows: NDArray[np.intp], streams: NDArray[np.int64]) -> None:
+    def write(self, groups: Sequence[FrameGroup]) -> None:
         """See `VideoBackend`."""
-        for row, stream in zip(rows.tolist(), streams.tolist(), strict=True):
-            writer = self._writers[stream]
-            failed = writer.error is not None
-            writer.write_frame(images[row])
-            if writer.error is not None and not failed:
-                self._results.append(StreamResult(stream, error=writer.error, ended=False))
+        for images, rows, streams in groups:
+            for row, stream in zip(rows.tolist(), streams.tolist(), strict=True):
+                writer = self._writers[stream]
+                failed = writer.error is not None
+                writer.write_frame(images[row])
+                if writer.error is not None and not failed:
+                    self._results.append(StreamResult(stream, error=writer.error, ended=False))
 
     def finish(self, endings: Sequence[tuple[int, Outcome]]) -> None:
         """See `VideoBackend`."""
@@ -367,7 +408,8 @@ class MoviepyBackend:
             if path is not None:
                 with contextlib.suppress(FileNotFoundError):  # a stand-in writer may write no file
                     size = os.stat(path).st_size
-            self._results.append(StreamResult(stream, writer.frames, writer.dropped, path, size, writer.error))
+            name = None if path is None else path.name
+            self._results.append(StreamResult(stream, writer.frames, writer.dropped, name, size, writer.error))
 
     def collect(self, wait: bool) -> list[StreamResult]:
         """See `VideoBackend`."""

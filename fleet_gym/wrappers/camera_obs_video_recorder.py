@@ -180,8 +180,9 @@ class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
         keep_last = None if keep_last is None else _whole("keep_last", keep_last)
         max_bytes = None if max_disk_mb is None else int(_positive("max_disk_mb", max_disk_mb) * 1e6)
         names = check_cameras(cameras)
+        folder = Path(video_folder).absolute()
         options = RecordingOptions(
-            folder=Path(video_folder).absolute(),
+            folder=folder,
             prefix=self.name_prefix,
             fps=self.fps / _whole("stride", stride),
             save_partial=bool(save_partial_episodes),
@@ -190,7 +191,7 @@ class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
             step_trigger=step_trigger,
             video_length=None if video_length is None else _whole("video_length", video_length),
             keep=keep,
-            retention=Retention(keep_last, max_bytes),
+            retention=Retention(folder, keep_last, max_bytes),
             stride=stride,
             formats=_formats(frame_formats),
             columns=episode_columns,
@@ -246,8 +247,6 @@ class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
         Raises:
             VideoEncodeError: when a video could not be written; the environment is closed all the same.
         """
-        if "_finalizer" not in vars(self):  # Gymnasium before 1.3 also closes what could not be constructed
-            return
         self._finalizer.detach()
         try:
             self._recording.close()

@@ -29,7 +29,7 @@ class _TimeProfiling(ForwardsToInner):
             return
         make_lines_visible()
         self._profiler = TimeProfiler(interval)
-        self._clock = self._profiler.clock
+        self._clock, self._durations = self._profiler.clock, self._profiler.durations
         self._reset_phase = self._clock.phases[RESET]
 
     def _step_aside(self) -> None:
@@ -38,14 +38,14 @@ class _TimeProfiling(ForwardsToInner):
 
     def step(self, action: Any) -> Any:
         """Steps the environment and times it; what the environment raises passes through after a last line."""
-        self._clock.begin_step()
+        durations = self._durations
         try:
-            result = self.env.step(action)
+            result = self._clock.timed(self.env.step, action, durations)
         except BaseException:
-            self._profiler.end_step()
             self._profiler.flush()
             raise
-        self._profiler.end_step()
+        if len(durations) >= self._profiler.interval:
+            self._profiler.flush()
         return result
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:

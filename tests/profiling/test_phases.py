@@ -74,6 +74,44 @@ def test_a_step_returns_its_duration(time):
     assert clock.end_step() == 7
 
 
+def test_a_timed_call_is_a_step(time):
+    inner, outer = PhaseClock(), PhaseClock()
+    durations: dict[str, list[float]] = {"inner": [], "outer": []}
+
+    def work(seconds: float) -> str:
+        time.now += 1
+        with phase("task"):
+            time.now += seconds
+        return "done"
+
+    assert inner.timed(work, 2, durations["inner"]) == "done"
+    time.now += 8
+
+    def around(argument: float) -> str:
+        time.now += 16
+        return inner.timed(work, argument, durations["inner"])
+
+    assert outer.timed(around, 4, durations["outer"]) == "done"
+    assert durations == {"inner": [3, 5], "outer": [21]}
+    assert nonzero(inner.take()) == {"other": 2, "task": 6, "outside": 24}
+    assert nonzero(outer.take()) == {"other": 17, "task": 4, "outside": 11}
+
+
+def test_a_timed_call_that_raises_is_a_step_too(time):
+    clock, durations = PhaseClock(), []
+
+    def fail(seconds: float) -> None:
+        with phase("task"):
+            time.now += seconds
+            raise KeyError(seconds)
+
+    with pytest.raises(KeyError):
+        clock.timed(fail, 2, durations)
+    assert durations == [2]
+    assert phase("task") is NO_PHASE
+    assert nonzero(clock.take()) == {"task": 2}
+
+
 def test_a_phase_ended_by_an_exception_is_ended(time):
     clock = PhaseClock()
 

@@ -299,8 +299,8 @@ def test_a_worker_that_cannot_be_started_is_told(tmp_path, monkeypatch):
     before = len(os.listdir("/proc/self/fd"))
     env = CodedColorVectorEnv([5, 5])
     recorder = CameraObsVideoRecorder(env, tmp_path / "a", backend="pool")
-    recorder.reset()
     monkeypatch.setattr(sys, "executable", "/no/such/python")
+    recorder.reset()
     with pytest.raises(VideoEncodeError, match=r"env 0, camera 'front', episode 0: .*could not be started.*no/such"):
         recorder.step(None)
     monkeypatch.undo()
@@ -310,8 +310,8 @@ def test_a_worker_that_cannot_be_started_is_told(tmp_path, monkeypatch):
     assert set(videos(tmp_path / "a")) == {(0, "front", 1), (1, "front", 1)}
 
     recorder = CameraObsVideoRecorder(env, tmp_path / "b", backend="pool")
-    recorder.reset()
     monkeypatch.setattr(sys, "path", [])
+    recorder.reset()
     with pytest.raises(VideoEncodeError, match="ModuleNotFoundError: No module named"):
         step_until_it_fails(recorder, 200)
     monkeypatch.undo()
