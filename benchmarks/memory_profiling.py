@@ -80,18 +80,24 @@ def work_of(microseconds: float) -> Callable[[], object]:
         np.sqrt(state * state + 1.0)
         return [{"index": index} for index in range(8)]
 
-    blocks = []
-    for _ in range(200):
-        start = time.process_time()
-        for _ in range(100):
-            part()
-        blocks.append((time.process_time() - start) / 100)
-    count = max(1, round(microseconds / (float(np.percentile(blocks, 10)) * 1e6)))
+    count = 1
 
     def work() -> None:
         for _ in range(count):
             part()
 
+    def duration() -> float:
+        """Of `work` among others, as it is in a benchmark's turns, us."""
+        times = []
+        for _ in range(300):
+            start = time.thread_time()
+            work()
+            times.append(time.thread_time() - start)
+        return statistics.median(times) * 1e6
+
+    duration()
+    for _ in range(3):
+        count = max(1, round(count * microseconds / duration()))
     return work
 
 

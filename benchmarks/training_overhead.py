@@ -1,10 +1,12 @@
 """Claim: recording every 50th episode of one world costs a training 3 % at most, with light memory profiling 5 %.
 
-The same PPO training (``examples/ppo_navigation.py``: 64 worlds of 4 robots, the same seed) runs three times side by
-side: bare, with the recorder, and with the recorder and light memory profiling. They take turns; a turn is 50 episodes
-of world 0, one of which is recorded, and ends when its video is final. CPU time is the process's and the encoder's;
-rows are medians of the ratios over the turns. Needs PyTorch and TensorBoard: ``pip install 'fleet-gym[examples]'``.
-Run: ``python benchmarks/training_overhead.py``.
+The same PPO training (``examples/ppo_navigation.py``: 64 worlds of 4 robots, the same seed) runs three times in one
+process: bare, with the recorder, and with the recorder and light memory profiling. They alternate update by update,
+each first in turn, as the speed of a machine changes with what else it does. An update is an episode of world 0; a
+cycle is 50 of them, one of which is recorded, and ends when its video is final. CPU time is the process's during the
+update, to which the encoders' is added, half to each of the trainings that record; wall time is that of the updates.
+Ratios are medians over the cycles. Needs PyTorch and TensorBoard: ``pip install 'fleet-gym[examples]'``.
+Run: ``python benchmarks/training_overhead.py`` (10 minutes).
 """
 
 from __future__ import annotations
@@ -62,66 +64,68 @@ def begin(folder: Path, name: str, num_envs: int, episode_steps: int) -> Trainin
     return training
 
 
-def cpu_seconds() -> float:
-    """Of this process and its children, those that have ended included."""
+def children_seconds() -> float:
+    """CPU time of this process's children, those that have ended included."""
     times = psutil.Process().cpu_times()
-    own = times.user + times.system + times.children_user + times.children_system
-    return own + sum(sum(child.cpu_times()[:2]) for child in psutil.Process().children(recursive=True))
+    alive = sum(sum(child.cpu_times()[:2]) for child in psutil.Process().children(recursive=True))
+    return times.children_user + times.children_system + alive
 
 
-def turn(training: Training, updates: int) -> dict[str, float]:
-    """Trains for some updates; returns CPU and wall seconds, without the wait for the last frames in the latter."""
-    trainer = training.trainer
-    cpu, wall = cpu_seconds(), time.perf_counter()
-    for _ in range(updates):
-        trainer.step()
-        trainer.counter.finished.clear()
-    wall = time.perf_counter() - wall
-    if trainer.args.record_every:
-        training.expected_videos += updates // trainer.args.record_every
-        while len(list(training.videos.glob("*.mp4"))) < training.expected_videos:
+def cycle(trainings: dict[str, Training], updates: int) -> dict[str, dict[str, float]]:
+    """Makes updates of each training; returns their CPU and wall seconds."""
+    seconds = {name: {"cpu_s": 0.0, "wall_s": 0.0} for name in trainings}
+    names, encoders = list(trainings), children_seconds()
+    for number in range(updates):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            trainer = trainings[name].trainer
+            cpu, wall = time.process_time(), time.perf_counter()
+            trainer.step()
+            trainer.counter.finished.clear()
+            seconds[name]["cpu_s"] += time.process_time() - cpu
+            seconds[name]["wall_s"] += time.perf_counter() - wall
+    recording = [name for name, training in trainings.items() if training.trainer.args.record_every]
+    for name in recording:
+        trainings[name].expected_videos += updates // RECORD_EVERY
+        while len(list(trainings[name].videos.glob("*.mp4"))) < trainings[name].expected_videos:
             time.sleep(0.05)
-    return {"cpu_s": cpu_seconds() - cpu, "wall_s": wall}
+    for name in recording:
+        seconds[name]["cpu_s"] += (children_seconds() - encoders) / len(recording)
+    return seconds
 
 
-def measure(turns: int, num_envs: int, episode_steps: int, updates: int) -> list[dict[str, Any]]:
+def measure(cycles: int, num_envs: int, episode_steps: int, updates: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="fleet-gym-training-") as folder:
         trainings = {name: begin(Path(folder), name, num_envs, episode_steps) for name in VARIANTS}
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in VARIANTS}
-        for number in range(turns):
-            names = list(VARIANTS) if number % 2 == 0 else list(VARIANTS)[::-1]
-            for name in names:
-                found[name].append(turn(trainings[name], updates))
+        found = [cycle(trainings, updates) for _ in range(cycles)]
         for training in trainings.values():
             training.trainer.env.close()
     steps = updates * num_envs * (episode_steps + 1)
     return [
         {
             "training": name,
-            "world_steps_per_cpu_s": steps / statistics.median(row["cpu_s"] for row in rows),
+            "world_steps_per_cpu_s": steps / statistics.median(seconds[name]["cpu_s"] for seconds in found),
             **{
-                f"{clock}_ratio": statistics.median(
-                    a[clock] / b[clock] for a, b in zip(rows, found["bare"], strict=True)
-                )
+                f"{clock}_ratio": statistics.median(seconds[name][clock] / seconds["bare"][clock] for seconds in found)
                 for clock in ("cpu_s", "wall_s")
             },
-            "turns": rows,
+            "cycles": [seconds[name] for seconds in found],
         }
-        for name, rows in found.items()
+        for name in VARIANTS
     ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--cycles", type=int, default=4)
     parser.add_argument("--num-envs", type=int, default=64)
     parser.add_argument("--episode-steps", type=int, default=50)
-    parser.add_argument("--updates", type=int, default=RECORD_EVERY, help="of a turn; a multiple of 50 is whole cycles")
+    parser.add_argument("--updates", type=int, default=RECORD_EVERY, help="of a cycle; in multiples of 50")
     parser.add_argument("--json", type=Path, help="write the rows there, too")
     options = parser.parse_args()
     logging.getLogger("fleet_gym").addHandler(logging.NullHandler())
     torch.set_num_threads(1)
-    rows = measure(options.turns, options.num_envs, options.episode_steps, options.updates)
+    rows = measure(options.cycles, options.num_envs, options.episode_steps, options.updates)
     table = Table("training", "world steps / CPU s", "CPU time", "wall time")
     for row in rows:
         table.add_row(

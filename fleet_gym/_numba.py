@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 import numba
-from numba.core.types import unliteral
+from numba.core import types
 
 logger = logging.getLogger("fleet_gym.numba")
 
@@ -113,10 +113,10 @@ def _compile_without_collecting(dispatcher: Any) -> None:
 def _compile_once_for_integers(dispatcher: Any) -> None:
     """Takes a literal for a value: numba would compile a function again for a counter that its caller begins at 0."""
     template = dispatcher.get_call_template
+    value_type: Callable[[Any], Any] = types.unliteral
 
     def template_for_values(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
-        values = {name: unliteral(kind) for name, kind in kws.items()}
-        return template(tuple(unliteral(kind) for kind in args), values)
+        return template(tuple(map(value_type, args)), {name: value_type(kind) for name, kind in kws.items()})
 
     dispatcher.get_call_template = template_for_values
 

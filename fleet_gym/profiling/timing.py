@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -24,26 +24,28 @@ class TimeProfiler:
 
     Attributes:
         clock: charges time to phases.
-        durations: of the running interval's steps, s; whoever appends to it calls `flush` when it is full.
-        interval: steps per line.
     """
 
     def __init__(self, interval: int) -> None:
-        self.interval = interval
-        self.durations: list[float] = []
+        self._interval = interval
+        self._durations: list[float] = []
         self._total_steps = 0
         self._last: tuple[int, int, dict[str, float], dict[str, float]] | None = None
         self.clock = PhaseClock()
 
+    def timed(self, env: Any) -> Callable[[Any], Any]:
+        """Returns ``env.step`` taken into account; when it raises, the interval ends with it."""
+        return self.clock.timed(env, self._durations, self._interval, self.flush)
+
     def end_step(self) -> None:
         """Takes a step into account that `clock.begin_step` began."""
-        self.durations.append(self.clock.end_step())
-        if len(self.durations) >= self.interval:
+        self._durations.append(self.clock.end_step())
+        if len(self._durations) >= self._interval:
             self.flush()
 
     def flush(self) -> None:
         """Ends the running interval, if it has a step."""
-        durations = self.durations
+        durations = self._durations
         steps = len(durations)
         if not steps:
             return

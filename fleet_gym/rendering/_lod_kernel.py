@@ -50,5 +50,7 @@ def farthest_distance(points, corners):
                 s, t = vb / total, vc / total
             dx, dy, dz = px - s * bx - t * cx, py - s * by - t * cy, pz - s * bz - t * cz
             best = minimum(best, dot3(dx, dy, dz, dx, dy, dz))
+            if best <= worst:  # this point will not be the farthest
+                break
         worst = select(best < np.inf, maximum(worst, best), worst)
     return math.sqrt(worst)

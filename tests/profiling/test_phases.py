@@ -74,9 +74,17 @@ def test_a_step_returns_its_duration(time):
     assert clock.end_step() == 7
 
 
-def test_a_timed_call_is_a_step(time):
+class Steps:
+    """Steps by doing `work`."""
+
+    def __init__(self, work) -> None:
+        self.step = work
+
+
+def test_a_timed_step_is_a_step(time):
     inner, outer = PhaseClock(), PhaseClock()
     durations: dict[str, list[float]] = {"inner": [], "outer": []}
+    flushed: list[int] = []
 
     def work(seconds: float) -> str:
         time.now += 1
@@ -84,30 +92,36 @@ def test_a_timed_call_is_a_step(time):
             time.now += seconds
         return "done"
 
-    assert inner.timed(work, 2, durations["inner"]) == "done"
+    step = inner.timed(Steps(work), durations["inner"], 2, lambda: flushed.append(len(durations["inner"])))
+    assert step(2) == "done"
+    assert flushed == []
     time.now += 8
 
     def around(argument: float) -> str:
         time.now += 16
-        return inner.timed(work, argument, durations["inner"])
+        return step(argument)
 
-    assert outer.timed(around, 4, durations["outer"]) == "done"
+    assert outer.timed(Steps(around), durations["outer"], 5, lambda: None)(4) == "done"
     assert durations == {"inner": [3, 5], "outer": [21]}
+    assert flushed == [2]
     assert nonzero(inner.take()) == {"other": 2, "task": 6, "outside": 24}
     assert nonzero(outer.take()) == {"other": 17, "task": 4, "outside": 11}
+    assert phase("task") is NO_PHASE
 
 
-def test_a_timed_call_that_raises_is_a_step_too(time):
-    clock, durations = PhaseClock(), []
+@pytest.mark.parametrize("inside_another", [False, True])
+def test_a_timed_step_that_raises_is_a_step_too(time, inside_another):
+    clock, durations, flushed = PhaseClock(), [], []
 
     def fail(seconds: float) -> None:
         with phase("task"):
             time.now += seconds
             raise KeyError(seconds)
 
-    with pytest.raises(KeyError):
-        clock.timed(fail, 2, durations)
-    assert durations == [2]
+    timed = clock.timed(Steps(fail), durations, 5, lambda: flushed.append(len(durations)))
+    with pytest.raises(KeyError), step(PhaseClock()) if inside_another else contextlib.nullcontext():
+        timed(2)
+    assert (durations, flushed) == ([2], [1])
     assert phase("task") is NO_PHASE
     assert nonzero(clock.take()) == {"task": 2}
 
