@@ -8,19 +8,40 @@ each of these costs less than 1 ms. Element access checks nothing and knows no n
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import types
-from numba.extending import intrinsic
+from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba.extending import lower_builtin
 
 _F64, _I64 = types.float64, types.int64
 
 
 def _operation(function: Callable[..., Any]) -> Any:
-    # Typed as Any: callers do not pass the first argument.
-    return intrinsic(function)
+    """Makes an operation of a function from argument types to a signature and a generator of code.
+
+    As `numba.extending.intrinsic` does, whose typing looks through all of numba's registries at every call.
+    """
+
+    @functools.wraps(function)
+    def operation(*_arguments: Any) -> Any:
+        raise TypeError(f"{function.__name__}: expected to be called by compiled code")
+
+    class Template(AbstractTemplate):
+        key = operation
+
+        def generic(self, args, _kws):
+            return function(*args)[0]
+
+    def lower(context, builder, signature, values):
+        return function(*signature.args)[1](context, builder, signature, values)
+
+    infer_global(operation, types.Function(Template))
+    lower_builtin(operation, types.VarArg(types.Any))(lower)
+    return operation
 
 
 def _pointer(context, builder, array_type, values) -> Any:
@@ -39,25 +60,25 @@ def _loaded(array, result):
 
 
 @_operation
-def load(_typing, array, row, width, column):
+def load(array, row, width, column):
     """``array[row * width + column]`` of a flat array, in the array's own type."""
     return _loaded(array, array.dtype)
 
 
 @_operation
-def number(_typing, array, row, width, column):
+def number(array, row, width, column):
     """``float64(array[row * width + column])`` of a flat array."""
     return _loaded(array, _F64)
 
 
 @_operation
-def whole(_typing, array, row, width, column):
+def whole(array, row, width, column):
     """``int64(array[row * width + column])`` of a flat array of integers."""
     return _loaded(array, _I64)
 
 
 @_operation
-def store(_typing, array, row, width, column, value):
+def store(array, row, width, column, value):
     """``array[row * width + column] = value`` in a flat array, cast to its type."""
     value_type = types.unliteral(value)
 
@@ -70,7 +91,7 @@ def store(_typing, array, row, width, column, value):
 
 
 @_operation
-def select(_typing, condition, chosen, otherwise):
+def select(condition, chosen, otherwise):
     """``chosen if condition else otherwise``, both computed; the type is that of `chosen`."""
     result = types.unliteral(chosen)
 
@@ -81,7 +102,7 @@ def select(_typing, condition, chosen, otherwise):
 
 
 @_operation
-def minimum(_typing, first, second):
+def minimum(first, second):
     """Smaller of two float64; `first` when they do not compare."""
 
     def generate(_context, builder, _signature, values):
@@ -91,7 +112,7 @@ def minimum(_typing, first, second):
 
 
 @_operation
-def maximum(_typing, first, second):
+def maximum(first, second):
     """Larger of two float64; `first` when they do not compare."""
 
     def generate(_context, builder, _signature, values):
@@ -101,7 +122,7 @@ def maximum(_typing, first, second):
 
 
 @_operation
-def floor(_typing, value):
+def floor(value):
     """Largest whole float64 that is not above the value."""
 
     def generate(_context, builder, _signature, values):
@@ -111,7 +132,7 @@ def floor(_typing, value):
 
 
 @_operation
-def ceil(_typing, value):
+def ceil(value):
     """Smallest whole float64 that is not below the value."""
 
     def generate(_context, builder, _signature, values):
@@ -121,7 +142,7 @@ def ceil(_typing, value):
 
 
 @_operation
-def dot3(_typing, ax, ay, az, bx, by, bz):
+def dot3(ax, ay, az, bx, by, bz):
     """``ax * bx + ay * by + az * bz``, summed from the left."""
 
     def generate(_context, builder, _signature, values):
@@ -132,7 +153,23 @@ def dot3(_typing, ax, ay, az, bx, by, bz):
 
 
 @_operation
-def det2(_typing, a, b, c, d):
+def dot_at(array, row, width, column, x, y, z):
+    """`dot3` of three numbers of a flat array, from ``array[row * width + column]`` on, and x, y, z."""
+    element = array.dtype
+
+    def generate(context, builder, _signature, values):
+        first = _pointer(context, builder, array, values[:4])
+        products = []
+        for position, factor in enumerate(values[4:]):
+            value = builder.load(builder.gep(first, [values[3].type(position)]))
+            products.append(builder.fmul(context.cast(builder, value, element, _F64), factor))
+        return builder.fadd(builder.fadd(products[0], products[1]), products[2])
+
+    return _F64(array, _I64, _I64, _I64, _F64, _F64, _F64), generate
+
+
+@_operation
+def det2(a, b, c, d):
     """``a * d - b * c``."""
 
     def generate(_context, builder, _signature, values):
@@ -143,7 +180,7 @@ def det2(_typing, a, b, c, d):
 
 
 @_operation
-def along(_typing, start, steps, slope):
+def along(start, steps, slope):
     """``start + steps * slope``."""
 
     def generate(_context, builder, _signature, values):
@@ -153,7 +190,7 @@ def along(_typing, start, steps, slope):
 
 
 @_operation
-def byte_of(_typing, value, index):
+def byte_of(value, index):
     """Byte `index` of an int64, counted from the lowest."""
 
     def generate(_context, builder, _signature, values):
@@ -164,7 +201,7 @@ def byte_of(_typing, value, index):
 
 
 @_operation
-def part_of(_typing, fixed, count):
+def part_of(fixed, count):
     """``floor(f * count)`` as int64, where the lower 32 bits of `fixed` are the binary digits of f < 1."""
 
     def generate(_context, builder, _signature, values):

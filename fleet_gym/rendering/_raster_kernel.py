@@ -23,6 +23,7 @@ from fleet_gym._numba_intrinsics import (
     ceil,
     det2,
     dot3,
+    dot_at,
     floor,
     load,
     maximum,
@@ -50,11 +51,10 @@ def set_up_shape(eye, axes, tile, lens, frames, f, local, k, lights, light, matr
     for j in range(4):
         # Column j of shape -> world, its translation from the eye.
         x, y, z = number(local, k, 12, j), number(local, k, 12, j + 4), number(local, k, 12, j + 8)
-        m0 = dot3(number(frames, f, 12, 0), number(frames, f, 12, 1), number(frames, f, 12, 2), x, y, z)
-        m1 = dot3(number(frames, f, 12, 4), number(frames, f, 12, 5), number(frames, f, 12, 6), x, y, z)
-        m2 = dot3(number(frames, f, 12, 8), number(frames, f, 12, 9), number(frames, f, 12, 10), x, y, z)
-        l0, l1, l2 = number(lights, light, 9, 0), number(lights, light, 9, 1), number(lights, light, 9, 2)
-        store(directions, k, 8, j, dot3(l0, l1, l2, m0, m1, m2))
+        m0 = dot_at(frames, f, 12, 0, x, y, z)
+        m1 = dot_at(frames, f, 12, 4, x, y, z)
+        m2 = dot_at(frames, f, 12, 8, x, y, z)
+        store(directions, k, 8, j, dot_at(lights, light, 9, 0, m0, m1, m2))
         store(directions, k, 8, j + 4, m2)
         if j == 3:
             m0 += number(frames, f, 12, 3)
@@ -63,9 +63,9 @@ def set_up_shape(eye, axes, tile, lens, frames, f, local, k, lights, light, matr
             m0 -= number(eye, tile, 3, 0)
             m1 -= number(eye, tile, 3, 1)
             m2 -= number(eye, tile, 3, 2)
-        right = dot3(number(axes, tile, 9, 0), number(axes, tile, 9, 1), number(axes, tile, 9, 2), m0, m1, m2)
-        up = dot3(number(axes, tile, 9, 3), number(axes, tile, 9, 4), number(axes, tile, 9, 5), m0, m1, m2)
-        w = -dot3(number(axes, tile, 9, 6), number(axes, tile, 9, 7), number(axes, tile, 9, 8), m0, m1, m2)
+        right = dot_at(axes, tile, 9, 0, m0, m1, m2)
+        up = dot_at(axes, tile, 9, 3, m0, m1, m2)
+        w = -dot_at(axes, tile, 9, 6, m0, m1, m2)
         store(matrices, k, 12, j, along(w, right, scale_x) * half_width)
         store(matrices, k, 12, j + 4, det2(last_row, along(w, up, scale_y), half_height, w))
         store(matrices, k, 12, j + 8, w)
@@ -96,7 +96,7 @@ def set_up_corners(positions, triangles, t, m, k, corner):
         x, y, z = number(positions, 0, stride, v), number(positions, 1, stride, v), number(positions, 2, stride, v)
         for i in range(3):
             row = 3 * k + i
-            turned = dot3(number(m, row, 4, 0), number(m, row, 4, 1), number(m, row, 4, 2), x, y, z)
+            turned = dot_at(m, row, 4, 0, x, y, z)
             store(corner, j, 3, i, turned + number(m, row, 4, 3))
 
 
@@ -251,9 +251,7 @@ def brightness(nx, ny, nz, directions, k, lights, light):
     """
     square = dot3(nx, ny, nz, nx, ny, nz)
     scale = 1.0 / math.sqrt(square)
-    lx, ly, lz = number(directions, k, 8, 0), number(directions, k, 8, 1), number(directions, k, 8, 2)
-    ux, uy, uz = number(directions, k, 8, 4), number(directions, k, 8, 5), number(directions, k, 8, 6)
-    nl, up = dot3(nx, ny, nz, lx, ly, lz) * scale, dot3(nx, ny, nz, ux, uy, uz) * scale
+    nl, up = dot_at(directions, k, 8, 0, nx, ny, nz) * scale, dot_at(directions, k, 8, 4, nx, ny, nz) * scale
     mirrored = maximum(0.0, 2.0 * nl * up - number(lights, light, 9, 2))
     strength = number(lights, light, 9, 7) * maximum(0.0, nl) + number(lights, light, 9, 8) * mirrored * mirrored
     return select(square > 0.0, strength, 0.0)
@@ -458,18 +456,18 @@ def draw_tiles(
                 number(sphere, k, 4, 2),
                 number(sphere, k, 4, 3),
             )
-            x = dot3(number(frames, f, 12, 0), number(frames, f, 12, 1), number(frames, f, 12, 2), sx, sy, sz)
-            y = dot3(number(frames, f, 12, 4), number(frames, f, 12, 5), number(frames, f, 12, 6), sx, sy, sz)
-            z = dot3(number(frames, f, 12, 8), number(frames, f, 12, 9), number(frames, f, 12, 10), sx, sy, sz)
+            x = dot_at(frames, f, 12, 0, sx, sy, sz)
+            y = dot_at(frames, f, 12, 4, sx, sy, sz)
+            z = dot_at(frames, f, 12, 8, sx, sy, sz)
             x += number(frames, f, 12, 3) - number(eye, tile, 3, 0)
             y += number(frames, f, 12, 7) - number(eye, tile, 3, 1)
             z += number(frames, f, 12, 11) - number(eye, tile, 3, 2)
-            w = -dot3(number(axes, tile, 9, 6), number(axes, tile, 9, 7), number(axes, tile, 9, 8), x, y, z)
+            w = -dot_at(axes, tile, 9, 6, x, y, z)
             nearest = w - radius
             if (w + radius <= near) | (nearest >= far):
                 continue
-            right = dot3(number(axes, tile, 9, 0), number(axes, tile, 9, 1), number(axes, tile, 9, 2), x, y, z)
-            up = dot3(number(axes, tile, 9, 3), number(axes, tile, 9, 4), number(axes, tile, 9, 5), x, y, z)
+            right = dot_at(axes, tile, 9, 0, x, y, z)
+            up = dot_at(axes, tile, 9, 3, x, y, z)
             if (abs(right) * scale_x - w > radius * margin_x) | (abs(up) * scale_y - w > radius * margin_y):
                 continue
             per_metre = focal / maximum(nearest, near)  # pixels, at its nearest point

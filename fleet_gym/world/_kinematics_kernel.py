@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 
 from fleet_gym._numba import compiled_inner, compiled_like_numpy
-from fleet_gym._numba_intrinsics import along, det2, dot3, number, store, whole
+from fleet_gym._numba_intrinsics import along, det2, dot3, dot_at, number, store, whole
 
 
 @compiled_inner
@@ -67,18 +67,13 @@ def link_transforms(
                     continue
                 above = 3 * (n * frames + first + parent)
                 for i in range(3):
-                    a, b, d = (
-                        number(out, above, 4, 4 * i),
-                        number(out, above, 4, 4 * i + 1),
-                        number(out, above, 4, 4 * i + 2),
-                    )
                     for j in range(4):
                         x, y, z = (
                             number(origins, k, 12, j),
                             number(origins, k, 12, j + 4),
                             number(origins, k, 12, j + 8),
                         )
-                        store(out, frame, 12, 4 * i + j, dot3(a, b, d, x, y, z))
+                        store(out, frame, 12, 4 * i + j, dot_at(out, above, 4, 4 * i, x, y, z))
                     moved = number(out, frame, 12, 4 * i + 3) + number(out, above, 4, 4 * i + 3)
                     store(out, frame, 12, 4 * i + 3, moved)
                 coordinate = whole(coordinates, 0, 0, k)
@@ -91,5 +86,5 @@ def link_transforms(
                 x, y, z = number(axes, k, 3, 0), number(axes, k, 3, 1), number(axes, k, 3, 2)
                 for i in range(3):
                     r = 3 * frame + i
-                    slid = dot3(number(out, r, 4, 0), number(out, r, 4, 1), number(out, r, 4, 2), x, y, z)
+                    slid = dot_at(out, r, 4, 0, x, y, z)
                     store(out, r, 4, 3, along(number(out, r, 4, 3), q, slid))
