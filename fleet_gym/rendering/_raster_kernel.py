@@ -436,7 +436,7 @@ def draw_tiles(
     nothing = np.float32(1.0 / far)
     for item in range(start, (len(eye) // 3) * bands, step):
         tile = item // bands
-        band = item - tile * bands
+        band = (item + tile) % bands  # the upper half is sky: no thread is to get that of every world
         row0, row1 = band * height // bands, (band + 1) * height // bands
         light, color = light_step * tile, color_step * tile
         pixels, out = (row1 - row0) * width, (tile * height + row0) * width

@@ -20,6 +20,8 @@ from fleet_gym.world.state import DEFAULT_LIGHT
 
 #: A simplified mesh is used where it is at most this far, in pixels, from the full one.
 LOD_PIXELS = 0.5
+#: Larger images are drawn in bands of rows, whose depth and id buffers the processor's caches hold.
+_PIXELS_PER_BAND = 1280 * 360
 
 
 @dataclass(frozen=True)
@@ -259,8 +261,9 @@ class RasterCore:
                 wanted[name][...] = copy
             return
         count, height, width = target.shape
-        bands = 1
-        while count * bands < self._threads and height // (bands + 1) >= 16:
+        bands = max(1, round(height * width / _PIXELS_PER_BAND))
+        # Two tiles per thread and more, so that none gets all of the sky.
+        while self._threads > 1 and count * bands < 2 * self._threads and height // (bands + 1) >= 16:
             bands += 1
         threads = min(self._threads, count * bands)
         while len(self._scratch) < threads:
@@ -271,14 +274,17 @@ class RasterCore:
             self._run(0, 1, bands, pixels, width, arguments)
             return
         executor = self._executor()
-        jobs = [executor.submit(self._run, k, threads, bands, pixels, width, arguments) for k in range(threads)]
-        for job in jobs:
-            job.result()
+        jobs = [executor.submit(self._run, k, threads, bands, pixels, width, arguments) for k in range(1, threads)]
+        try:
+            self._run(0, threads, bands, pixels, width, arguments)
+        finally:
+            for job in jobs:  # they write into the caller's arrays
+                job.result()
 
     def _executor(self) -> ThreadPoolExecutor:
         # A forked child inherits the object but not its threads.
         if self._pool is None or self._pool_pid != os.getpid():
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="fleet_gym-raster")
+            self._pool = ThreadPoolExecutor(self._threads - 1, thread_name_prefix="fleet_gym-raster")
             self._pool_pid = os.getpid()
         return self._pool
 
