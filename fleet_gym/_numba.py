@@ -38,28 +38,27 @@ def compiled_inner(function: _F) -> _F:
 
     Their machine code is part of their callers', and cached with it.
     """
-    options: dict[str, Any] = {
-        "nogil": True,
-        "error_model": "numpy",
-        "no_cpython_wrapper": True,
-        "no_cfunc_wrapper": True,
-        "no_rewrites": True,  # of array expressions, which inner loops have none of
-    }
-    dispatcher = numba.njit(**options)(function)
+    dispatcher = _njit(function, error_model="numpy", no_cpython_wrapper=True)
     _compile_once_for_integers(dispatcher)
     return cast(_F, dispatcher)
 
 
 def _compile(function: _F, error_model: Literal["python", "numpy"]) -> _F:
     try:
-        dispatcher = numba.njit(nogil=True, cache=True, error_model=error_model)(function)
+        dispatcher = _njit(function, error_model=error_model, cache=True)
     except RuntimeError:
-        dispatcher = numba.njit(nogil=True, error_model=error_model)(function)
+        dispatcher = _njit(function, error_model=error_model)
     _stamp_with_imports(dispatcher, function)
     _tolerate_full_disk(dispatcher)
     _compile_without_collecting(dispatcher)
     _compile_once_for_integers(dispatcher)
     return cast(_F, dispatcher)
+
+
+def _njit(function: _F, **options: Any) -> Any:
+    # Wrappers for C callers and the rewriting of array expressions cost compile time, and loops need neither.
+    options |= {"nogil": True, "no_cfunc_wrapper": True, "no_rewrites": True}
+    return numba.njit(**options)(function)
 
 
 def _stamp_with_imports(dispatcher: Any, function: Any) -> None:
