@@ -11,7 +11,7 @@ its `PhaseClock` to the thread for as long as its ``step`` runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from contextlib import AbstractContextManager
 from threading import get_ident
 from time import perf_counter
@@ -73,11 +73,18 @@ class Phase:
         self.began = self.outer.pop() if self.outer else None
 
 
+#: What the line of a `TimeProfilingWrapper` says of its own.
+RESERVED = ("step", "total")
+
+
 class Phases(dict[str, Phase]):
     """The phases of one clock by name, made when first asked for.
 
     Args:
         clock: whose they are.
+
+    Raises:
+        ValueError: for what cannot be a phase's name, from ``phases[name]``.
     """
 
     def __init__(self, clock: PhaseClock) -> None:
@@ -85,8 +92,21 @@ class Phases(dict[str, Phase]):
         self.clock = clock
 
     def __missing__(self, name: str) -> Phase:
+        checked_name(name)
         made = self[name] = Phase(self.clock, name)
         return made
+
+
+def checked_name(name: Any) -> str:
+    """Returns `name` if it can be a phase's.
+
+    Raises:
+        ValueError: when it cannot: a line that names it must stay one, and be read without doubt.
+    """
+    if not isinstance(name, str) or not name.isprintable() or not name or name in RESERVED:
+        taken = " and ".join(RESERVED)
+        raise ValueError(f"name: expected the name of a phase, printable and other than {taken}, got {name!r}")
+    return name
 
 
 _bound: dict[int, Phases] = {}  # by thread; empty unless a timed step is running somewhere
@@ -98,7 +118,11 @@ def phase(name: str) -> AbstractContextManager[None]:
     Phases may nest; a moment counts for the innermost one only.
 
     Args:
-        name: ``"dynamics"``, ``"task"``, ``"render"`` and ``"record"`` in this package; any name of your own works.
+        name: ``"dynamics"``, ``"task"``, ``"render"`` and ``"record"`` in this package; any name of your own works,
+            other than ``"step"`` and ``"total"``, which the line needs for itself.
+
+    Raises:
+        ValueError: for such a name, where a step is timed.
     """
     if not _bound:
         return NO_PHASE
@@ -137,8 +161,10 @@ class PhaseClock:
         """
         self._thread = thread = get_ident()
         if _bound:
-            self._enclosing = _bound.get(thread)
-            self._before = self._seconds()
+            enclosing = _bound.get(thread)
+            if enclosing is not self.phases:  # else an interrupt came between two lines of an earlier step
+                self._enclosing = enclosing
+                self._before = self._seconds()
         _bound[thread] = self.phases
         self._charged_before = self.charged
         self._began = perf_counter()
@@ -147,12 +173,14 @@ class PhaseClock:
         """Ends what `begin_step` began and returns the seconds in between; those in no phase count for ``"other"``."""
         duration = self._end(self._began, self._charged_before)
         if self._enclosing is None:
-            del _bound[self._thread]
+            _bound.pop(self._thread, None)
         else:
             self._tell(self._enclosing)
         return duration
 
-    def timed(self, env: Any, durations: list[float], full: int, flush: Callable[[], None]) -> Callable[[Any], Any]:
+    def timed(
+        self, env: Any, durations: MutableSequence[float], full: int, flush: Callable[[], None]
+    ) -> Callable[[Any], Any]:
         """Returns ``env.step`` made between `begin_step` and `end_step`.
 
         Everything is at hand in the function's cells, and both are written out for the ordinary case: beside a step of
@@ -166,35 +194,37 @@ class PhaseClock:
         """
         bound, phases, other, append = _bound, self.phases, self._other, durations.append
 
-        def step(action: Any) -> Any:
+        def step(actions: Any) -> Any:
             if bound:
-                return general(action)
+                return general(actions)
             thread = get_ident()
-            bound[thread] = phases
             charged = self.charged
             began = perf_counter()
-            try:
-                result = env.step(action)
-            except BaseException:
-                append(self._end(began, charged))
+            try:  # around all of it: Ctrl+C may come between any two lines
+                bound[thread] = phases
+                result = env.step(actions)
+                # As _end does.
+                duration = perf_counter() - began
+                other.seconds += duration - (self.charged - charged)
+                self.charged = charged + duration
                 del bound[thread]
+            except BaseException:
+                if bound.pop(thread, None) is not None:
+                    self._stop_phases(began, charged)
+                    append(self._end(began, charged))
                 flush()
                 raise
-            # As _end does.
-            duration = perf_counter() - began
-            other.seconds += duration - (self.charged - charged)
-            self.charged = charged + duration
-            del bound[thread]
             append(duration)
             if len(durations) >= full:
                 flush()
             return result
 
-        def general(action: Any) -> Any:
+        def general(actions: Any) -> Any:
             self.begin_step()
             try:
-                result = env.step(action)
+                result = env.step(actions)
             except BaseException:
+                self._stop_phases(self._began, self._charged_before)
                 append(self.end_step())
                 flush()
                 raise
@@ -211,6 +241,15 @@ class PhaseClock:
         self._other.seconds += duration - (self.charged - charged)
         self.charged = charged + duration
         return duration
+
+    def _stop_phases(self, began: float, charged: float) -> None:
+        """Ends phases that began in a step which an interrupt left in the middle of their own entry or exit.
+
+        Others have ended by themselves, however the step did.
+        """
+        for one in self.phases.values():
+            while one.began is not None and one.began > began - charged:
+                one.began = one.outer.pop() if one.outer else None
 
     def take(self) -> dict[str, float]:
         """Returns the seconds of every phase since the last call, those of running ones so far included."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from array import array
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +14,6 @@ from fleet_gym.profiling.phases import PhaseClock
 #: Parts of a step, in the order of the line; a part nobody marked is left out.
 STEP_PHASES = ("dynamics", "task", "render", "record")
 RESET = "reset"
-RESERVED = ("step", "total")
 
 
 class TimeProfiler:
@@ -28,7 +28,7 @@ class TimeProfiler:
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
-        self._durations: list[float] = []
+        self._durations = array("d")  # no objects that pile up until the interval's end
         self._total_steps = 0
         self._last: tuple[int, int, dict[str, float], dict[str, float]] | None = None
         self.clock = PhaseClock()
@@ -51,8 +51,8 @@ class TimeProfiler:
             return
         self._total_steps += steps
         seconds = self.clock.take()
-        summary = summarize(durations, sum(seconds.values()))
-        durations.clear()
+        summary = summarize(sorted(durations), sum(seconds.values()))
+        del durations[:]
         self._last = (self._total_steps, steps, summary, seconds)
         say(time_line(steps, summary, seconds))
 
@@ -70,18 +70,17 @@ def summarize(durations: list[float], total: float) -> dict[str, float]:
     """Returns the figures of an interval by name.
 
     Args:
-        durations: of the interval's steps, s; sorted in place.
+        durations: of the interval's steps, sorted, s.
         total: length of the interval, s.
     """
     steps = len(durations)
-    durations.sort()
     return {
         "step_ms": 1e3 * sum(durations) / steps,
         "total_ms": 1e3 * total / steps,
         "p50_ms": 1e3 * _percentile(durations, 0.50),
         "p95_ms": 1e3 * _percentile(durations, 0.95),
         "p99_ms": 1e3 * _percentile(durations, 0.99),
-        "steps_per_second": steps / total,
+        "steps_per_second": steps / max(total, 1e-9),
     }
 
 
@@ -102,11 +101,11 @@ def time_line(steps: int, summary: Mapping[str, float], seconds: Mapping[str, fl
         seconds: by phase.
     """
     order, template = _template(tuple(seconds))
-    step, total = summary["step_ms"], summary["total_ms"]
-    values: list[float] = [steps, step, 100 * step / total]
+    step, percent = summary["step_ms"], 100 / max(summary["total_ms"], 1e-9)
+    values: list[float] = [steps, step, step * percent]
     for name in order:
         value = 1e3 * seconds[name] / steps
-        values += (value, 100 * value / total)
+        values += (value, value * percent)
     values += (summary["p50_ms"], summary["p95_ms"], summary["p99_ms"], summary["steps_per_second"])
     return template % tuple(values)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from fleet_gym._gymnasium import AnyVectorWrapper
-from fleet_gym.profiling.forwarding import ForwardsToInner
+from fleet_gym.profiling.forwarding import ProfilesCalls
 from fleet_gym.profiling.intervals import MemoryRecord
 from fleet_gym.profiling.log import make_lines_visible
 from fleet_gym.profiling.memory import MemoryProfiler
@@ -27,31 +28,45 @@ def _worker_pids(env: Any) -> list[int]:
     return [process.pid for process in processes if isinstance(getattr(process, "pid", None), int)]
 
 
-class _MemoryProfiling(ForwardsToInner):
+class _MemoryProfiling(ProfilesCalls):
     """What both wrappers do: a `MemoryProfiler` fed around each call."""
 
+    _MADE = ("step", "reset", "_profiler", "_fed")
     env: Any
+    _settings: MemorySettings
     _profiler: MemoryProfiler
+    _fed: MemoryProfiler | None
 
     def _start(self, settings: MemorySettings, enabled: bool) -> None:
+        self._settings = settings
         self._is_on = checked_flag("enabled", enabled) and settings.mode != "off"
-        if not self._is_on:
-            self._step_aside()
-            return
-        make_lines_visible()
-        innermost = self.env.unwrapped
-        self._profiler = MemoryProfiler(settings, id(innermost), lambda: _worker_pids(innermost))
+        self._open()
 
-    def _step_aside(self) -> None:
-        # Found on the instance before the class: a call costs what it costs without the wrapper.
-        vars(self).update(step=self.env.step, reset=self.env.reset)
+    def _open(self) -> None:
+        self._is_open = self._is_on
+        if self._is_on:
+            make_lines_visible()
+            innermost = self.env.unwrapped
+            self._profiler = MemoryProfiler(self._settings, id(innermost), lambda: _worker_pids(innermost))
+        self._bind()
 
-    def step(self, action: Any) -> Any:
+    def _bind(self) -> None:
+        self._fed = self._profiler if self._is_open else None
+        if not self._is_open:
+            self._shorten(step=self.env.step, reset=self.env.reset)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a copy is made of: all but the profiler and its files, in which a copy would write over it."""
+        return {**super().__getstate__(), "_settings": replace(self._settings, log_path=None, tensorboard_dir=None)}
+
+    def step(self, actions: Any) -> Any:
         """Steps the environment and samples memory; what the environment raises passes through after a last line."""
-        profiler = self._profiler
+        profiler = self._fed
+        if profiler is None:
+            return self.env.step(actions)
         before = profiler.before_step()
         try:
-            result = self.env.step(action)
+            result = self.env.step(actions)
         except BaseException:
             profiler.after_step(before)
             profiler.flush()
@@ -61,7 +76,9 @@ class _MemoryProfiling(ForwardsToInner):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         """Resets the environment; its native growth counts for ``reset``."""
-        profiler = self._profiler
+        profiler = self._fed
+        if profiler is None:
+            return self.env.reset(seed=seed, options=options)
         before = profiler.before_reset()
         try:
             return self.env.reset(seed=seed, options=options)
@@ -71,8 +88,9 @@ class _MemoryProfiling(ForwardsToInner):
     def close(self, **kwargs: Any) -> Any:
         """Reports the last, shorter interval, stops tracing if it was started here, and closes the environment."""
         try:
-            if self._is_on:
-                self._step_aside()
+            if self._is_open:
+                self._is_open = False
+                self._bind()
                 self._profiler.close()
         finally:
             closed = self.env.close(**kwargs)
@@ -207,3 +225,7 @@ class MemoryProfilingEnvWrapper(_MemoryProfiling, gym.Wrapper[Any, Any, Any, Any
         gym.utils.RecordConstructorArgs.__init__(self, enabled=enabled, **arguments)
         gym.Wrapper.__init__(self, env)
         self._start(settings, enabled)
+
+    def step(self, action: Any) -> Any:
+        """Steps the environment and samples memory; what the environment raises passes through after a last line."""
+        return super().step(action)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -10,38 +10,51 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from fleet_gym._gymnasium import AnyVectorWrapper
-from fleet_gym.profiling.forwarding import ForwardsToInner
+from fleet_gym.profiling.forwarding import ProfilesCalls
 from fleet_gym.profiling.log import make_lines_visible
+from fleet_gym.profiling.phases import NO_PHASE, checked_name
 from fleet_gym.profiling.settings import checked_flag, whole_number
-from fleet_gym.profiling.timing import RESERVED, RESET, TimeProfiler
+from fleet_gym.profiling.timing import RESET, TimeProfiler
 
 
-class _TimeProfiling(ForwardsToInner):
+class _TimeProfiling(ProfilesCalls):
     """What both wrappers do: a `TimeProfiler` fed around each call."""
 
+    _MADE = ("step", "reset", "_profiler", "_timed_step", "_reset_phase")
     env: Any
+    _interval: int
     _profiler: TimeProfiler
+    _timed_step: Callable[[Any], Any]
+    _reset_phase: AbstractContextManager[None]
 
     def _start(self, enabled: bool, interval: int) -> None:
+        self._interval = interval
         self._is_on = checked_flag("enabled", enabled)
-        if not self._is_on:
-            self._step_aside()
-            return
-        make_lines_visible()
-        self._profiler = TimeProfiler(interval)
-        self._clock = self._profiler.clock
-        self._timed_step = self._profiler.timed(self.env)
-        if type(self).step is _TimeProfiling.step:  # else a subclass has work of its own around it
-            vars(self)["step"] = self._timed_step  # found before the class's: a call less
-        self._reset_phase = self._clock.phases[RESET]
+        self._open()
 
-    def _step_aside(self) -> None:
-        # Found on the instance before the class: a call costs what it costs without the wrapper.
-        vars(self).update(step=self.env.step, reset=self.env.reset)
+    def _open(self) -> None:
+        self._is_open = self._is_on
+        if self._is_on:
+            make_lines_visible()
+            self._profiler = TimeProfiler(self._interval)
+        self._bind()
 
-    def step(self, action: Any) -> Any:
+    def _bind(self) -> None:
+        if self._is_open:
+            self._timed_step = self._profiler.timed(self.env)
+            self._reset_phase = self._profiler.clock.phases[RESET]
+            self._shorten(step=self._named(self._timed_step))
+        else:
+            self._timed_step, self._reset_phase = self.env.step, NO_PHASE
+            self._shorten(step=self.env.step, reset=self.env.reset)
+
+    def _named(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Returns a step whose argument is called as that of the kind of environment."""
+        return step
+
+    def step(self, actions: Any) -> Any:
         """Steps the environment and times it; what the environment raises passes through after a last line."""
-        return self._timed_step(action)
+        return self._timed_step(actions)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         """Resets the environment; all of it counts as ``reset``."""
@@ -51,8 +64,9 @@ class _TimeProfiling(ForwardsToInner):
     def close(self, **kwargs: Any) -> Any:
         """Reports the last, shorter interval and closes the environment."""
         try:
-            if self._is_on:
-                self._step_aside()
+            if self._is_open:
+                self._is_open = False
+                self._bind()
                 self._profiler.flush()
         finally:
             closed = self.env.close(**kwargs)
@@ -64,10 +78,8 @@ class _TimeProfiling(ForwardsToInner):
         Args:
             name: for example ``"policy"``; not ``"step"`` or ``"total"``, which the line needs for itself.
         """
-        if not isinstance(name, str) or not name.isprintable() or not name or name in RESERVED:
-            taken = " and ".join(RESERVED)
-            raise ValueError(f"name: expected the name of a phase, printable and other than {taken}, got {name!r}")
-        return self._clock.phases[name] if self._is_on else super().phase(name)
+        checked_name(name)
+        return self._profiler.clock.phases[name] if self._is_open else super().phase(name)
 
     @property
     def last_profiling(self) -> Mapping[str, Any] | None:
@@ -126,3 +138,10 @@ class TimeProfilingEnvWrapper(_TimeProfiling, gym.Wrapper[Any, Any, Any, Any], g
         gym.utils.RecordConstructorArgs.__init__(self, enabled=enabled, profiling_interval=profiling_interval)
         gym.Wrapper.__init__(self, env)
         self._start(enabled, interval)
+
+    def _named(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda action: step(action)
+
+    def step(self, action: Any) -> Any:
+        """Steps the environment and times it; what the environment raises passes through after a last line."""
+        return super().step(action)

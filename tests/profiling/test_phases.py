@@ -199,3 +199,66 @@ def test_running_phases_are_taken_so_far_the_innermost_first(time):
         assert nonzero(clock.take()) == {"rollout": 16, "policy": 8}
         time.now += 32
     assert nonzero(clock.take()) == {"rollout": 32}
+
+
+class Interrupted:
+    """In place of `perf_counter`: Ctrl+C comes at the given calls, between two lines of the clock's own."""
+
+    def __init__(self, time: Time, *at: int) -> None:
+        self.time, self.at, self.calls = time, at, 0
+
+    def __call__(self) -> float:
+        self.calls += 1
+        if self.calls in self.at:
+            raise KeyboardInterrupt
+        return self.time.now
+
+
+@pytest.mark.parametrize("inside_another", [False, True])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_an_interrupt_anywhere_in_a_step_leaves_nothing_running(time, monkeypatch, at, inside_another):
+    clock, durations = PhaseClock(), []
+
+    def work(seconds: float) -> None:
+        time.now += seconds
+        with phase("task"):
+            time.now += seconds
+            with phase("render"):
+                time.now += seconds
+
+    timed = clock.timed(Steps(work), durations, 1000, lambda: None)
+    around = PhaseClock().timed(Steps(timed), [], 1000, lambda: None) if inside_another else timed
+    monkeypatch.setattr(phases, "perf_counter", Interrupted(time, at))
+    with contextlib.suppress(KeyboardInterrupt):
+        around(1.0)
+    monkeypatch.setattr(phases, "perf_counter", time)
+    assert phase("task") is NO_PHASE
+    clock.take()
+    around(1.0)
+    time.now += 8
+    assert nonzero(clock.take()) == {"other": 1, "task": 1, "render": 1, "outside": 8}
+
+
+def test_a_phase_around_steps_outlives_one_that_raises(time):
+    clock = PhaseClock()
+
+    def fail(seconds: float) -> None:
+        time.now += seconds
+        raise KeyError
+
+    timed = clock.timed(Steps(fail), [], 5, lambda: None)
+    time.now += 1
+    with clock.phases["rollout"]:
+        time.now += 2
+        with pytest.raises(KeyError):
+            timed(4)
+        time.now += 8
+    assert nonzero(clock.take()) == {"outside": 1, "rollout": 10, "other": 4}
+
+
+@pytest.mark.parametrize("name", ["step", "total", "", "a\nb", 3, None])
+def test_a_name_that_would_spoil_the_line_is_refused_where_a_step_is_timed(name):
+    with phase(name):
+        pass
+    with step(PhaseClock()), pytest.raises(ValueError, match=r"name: expected the name of a phase, printable .*got "):
+        phase(name)

@@ -237,3 +237,10 @@ def test_a_phase_s_name_stays_in_its_line() -> None:
     env = TimeProfilingWrapper(ScriptedVectorEnv())
     with pytest.raises(ValueError, match=r"name: expected the name of a phase, printable .*got 'a\\nb'"):
         env.phase("a\nb")
+
+
+def test_a_clock_that_stands_still_is_no_error(time, lines):
+    env = TimeProfilingWrapper(ScriptedVectorEnv(), profiling_interval=1)
+    run(env, 1)
+    env.close()
+    assert "step=0.00ms (0.0%)" in lines()[0]
