@@ -10,6 +10,7 @@ import os
 import sys
 import time
 import tracemalloc
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -199,11 +200,12 @@ class TracingWindow:
         self.untraced = 0.0
         self._steps = 0
         self._watches_calls = False
-        self.release = self._lease.release
+        self.release = weakref.finalize(self, _release, self._lease, self._calls)  # forgotten, it must not trace on
 
     def before_call(self) -> None:
         """Starts watching this thread's calls into C, unless another profiler is, or it has taken long enough."""
-        self._watches_calls = not self._calls.is_exhausted and sys.getprofile() is None
+        # Its own is left behind by an interrupt that came before the call.
+        self._watches_calls = not self._calls.is_exhausted and sys.getprofile() in (None, self._calls)
         if self._watches_calls:
             self._calls.forget_open_calls()
             sys.setprofile(self._calls)
@@ -246,6 +248,12 @@ class TracingWindow:
         lines = self.so_far()
         self.release()
         return lines
+
+
+def _release(lease: TraceLease, calls: NativeCalls) -> None:
+    if sys.getprofile() is calls:
+        sys.setprofile(None)
+    lease.release()
 
 
 def _steady(snapshots: Sequence[tuple[int, Mapping[Location, tuple[int, int]]]]) -> list[TopLine]:

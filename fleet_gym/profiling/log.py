@@ -30,7 +30,8 @@ class _StderrHandler(_TextHandler):
 def say(line: str) -> None:
     """Logs a line at INFO without looking for the caller, which would take as long as everything else about it."""
     if logger.isEnabledFor(logging.INFO):
-        logger.handle(logging.LogRecord(logger.name, logging.INFO, __file__, 0, line, None, None))
+        make = logging.getLogRecordFactory()  # formats may need what a factory of the program's adds
+        logger.handle(make(logger.name, logging.INFO, __file__, 0, line, None, None))
 
 
 def make_lines_visible() -> None:

@@ -48,7 +48,7 @@ class MemorySettings:
         tensorboard_dir: Any,
     ) -> MemorySettings:
         """Makes settings of raw arguments."""
-        if mode not in MODES:
+        if not isinstance(mode, str) or mode not in MODES:
             raise ValueError(f"mode: expected one of {', '.join(MODES)}, got {mode!r}")
         if tensorboard_dir is not None and not isinstance(tensorboard_dir, (str, Path)):
             raise ValueError(f"tensorboard_dir: expected a path, got {tensorboard_dir!r}")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Protocol, TextIO
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from fleet_gym.profiling.intervals import MemoryRecord
 
@@ -28,14 +36,40 @@ class Sink(Protocol):
 
 
 def _opened(path: Path, header: str = "") -> TextIO:
+    """Opens an empty file for this writer alone: two would write over each other's lines."""
     try:
-        file = path.open("w", encoding="utf-8", newline="", buffering=1)
+        file = path.open("a", encoding="utf-8", newline="", buffering=1)
+        if not _locked(file):
+            file.close()
+            raise OSError(errno.EBUSY, "another profiler has it open: close that one, or give each a file of its own")
+        if path.stat().st_size:
+            file.truncate(0)
         file.write(header)
         return file
     except OSError as error:
         raise OSError(
             error.errno, f"log_path: expected a file that can be written ({error.strerror})", str(path)
         ) from None
+
+
+def _locked(file: TextIO) -> bool:
+    """Locks a file until it is closed; False when somebody else has. Where files cannot be locked nobody has."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _closed(file: TextIO) -> None:
+    if fcntl is not None and not file.closed:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)  # a forked worker that lives on has the file open too
+    file.close()
 
 
 class JsonLines:
@@ -53,7 +87,7 @@ class JsonLines:
 
     def close(self) -> None:
         """Closes the file."""
-        self._file.close()
+        _closed(self._file)
 
 
 class Csv:
@@ -76,7 +110,7 @@ class Csv:
 
     def close(self) -> None:
         """Closes the file."""
-        self._file.close()
+        _closed(self._file)
 
 
 def _tensorboard_writer() -> Any:
@@ -186,7 +220,7 @@ def _from_json(line: str) -> MemoryRecord:
     for field in fields(MemoryRecord):
         if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
             raise KeyError(field.name)
-    return MemoryRecord(**values)
+    return _checked(MemoryRecord(**values))
 
 
 def _from_csv(row: Mapping[str, str]) -> MemoryRecord:
@@ -203,4 +237,34 @@ def _from_csv(row: Mapping[str, str]) -> MemoryRecord:
             values[field.name] = None
         else:
             values[field.name] = int(text) if str(field.type).startswith("int") else float(text)
-    return MemoryRecord(**values)
+    return _checked(MemoryRecord(**values))
+
+
+def _checked(record: MemoryRecord) -> MemoryRecord:
+    """Returns `record` if every value is of its field's kind.
+
+    Raises:
+        ValueError: naming the field that is not.
+    """
+    for field in fields(MemoryRecord):
+        kind, value = str(field.type), getattr(record, field.name)
+        if field.name == "verdicts":
+            fits, expected = _are_texts(value), "statuses by signal"
+        elif kind == "str":
+            fits, expected = isinstance(value, str), "a text"
+        else:
+            fits, expected = _is_number(value, kind), "a whole number" if kind.startswith("int") else "a finite number"
+        if not fits:
+            raise ValueError(f"{field.name}: expected {expected}, got {value!r}")
+    return record
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for pair in value.items() for text in pair)
+
+
+def _is_number(value: Any, kind: str) -> bool:
+    if value is None:
+        return "None" in kind
+    whole = kind.startswith("int")
+    return type(value) is int or (type(value) is float and math.isfinite(value) and not whole)

@@ -209,6 +209,26 @@ def test_a_window_cut_short_still_ends_tracing():
     assert window.close() == ()
 
 
+def test_a_forgotten_window_ends_tracing():
+    window = TracingWindow(100, 1, native_heap_reader())
+    window.step_done()
+    assert tracemalloc.is_tracing()
+    del window
+    assert not tracemalloc.is_tracing()
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_an_interrupt_before_the_call_leaves_no_profiler_behind(goes_on):
+    window = TracingWindow(100, 1, native_heap_reader())
+    window.before_call()
+    if goes_on:
+        window.before_call()
+        window.after_call()
+        assert sys.getprofile() is None
+    window.close()
+    assert sys.getprofile() is None
+
+
 def line(kind: str, bytes_per_step: float) -> TopLine:
     return TopLine(kind, "file.py", 1, int(100 * bytes_per_step), 100, bytes_per_step)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import subprocess
 import sys
 from dataclasses import replace
@@ -92,6 +93,72 @@ def test_files_read_back_as_written(sink, tmp_path):
     writer.close()
     writer.close()
     assert read_records(path) == records
+
+
+@pytest.mark.parametrize("sink", [JsonLines, Csv])
+def test_a_file_has_one_writer_at_a_time(sink, tmp_path):
+    path = tmp_path / ("run.jsonl" if sink is JsonLines else "run.csv")
+    writer = sink(path)
+    writer.write(RECORD)
+    with pytest.raises(OSError, match=r"log_path: .*another profiler has it open"):
+        sink(path)
+    writer.write(RECORD)
+    context = multiprocessing.get_context("fork")
+    done = context.Event()
+    worker = context.Process(target=done.wait)  # has the file open too
+    worker.start()
+    writer.close()
+    assert read_records(path) == [RECORD, RECORD]
+    sink(path).close()
+    done.set()
+    worker.join()
+    assert read_records(path) == []
+
+
+def test_a_file_of_a_process_that_was_killed_can_be_written_again(tmp_path):
+    path = tmp_path / "run.jsonl"
+    script = (
+        "import os, signal, sys; from fleet_gym.profiling.sinks import JsonLines; from pathlib import Path;"
+        "sink = JsonLines(Path(sys.argv[1])); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(path)], check=False).returncode == -9
+    JsonLines(path).close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rss_mb", "much"),
+        ("rss_mb", None),
+        ("rss_mb", float("nan")),
+        ("uss_mb", [3]),
+        ("native_mb", True),
+        ("step", None),
+        ("step", "1"),
+        ("python_blocks", 1.5),
+        ("source", 3),
+        ("verdicts", ["leak"]),
+        ("verdicts", {"rss": 1}),
+    ],
+)
+def test_a_value_of_the_wrong_kind_names_its_field(tmp_path, name, value):
+    path = tmp_path / "run.jsonl"
+    rows = [RECORD.as_dict(), {**RECORD.as_dict(), name: value}, RECORD.as_dict()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=rf"run.jsonl, line 2: expected a memory record \({name}: expected "):
+        read_records(path)
+
+
+def test_nan_in_a_table_names_its_field(tmp_path):
+    path = tmp_path / "run.csv"
+    writer = Csv(path)
+    for record in (RECORD, replace(RECORD, rss_mb=float("nan")), RECORD):
+        writer.write(record)
+    writer.close()
+    with pytest.raises(
+        ValueError, match=r"line 3: expected a memory record \(rss_mb: expected a finite number, got nan"
+    ):
+        read_records(path)
 
 
 def test_a_line_cut_off_by_a_crash_is_left_out(tmp_path):

@@ -414,7 +414,7 @@ def test_bad_nframe(nframe):
         MemoryProfilingWrapper(ScriptedVectorEnv(), nframe=nframe)
 
 
-@pytest.mark.parametrize("mode", ["heavy", "", None, 1])
+@pytest.mark.parametrize("mode", ["heavy", "", None, 1, ["trace"], np.array(["trace", "off"])])
 def test_bad_mode(mode):
     with pytest.raises(ValueError, match=r"mode: expected one of trace, light, auto, off"):
         MemoryProfilingWrapper(ScriptedVectorEnv(), mode=mode)
@@ -508,6 +508,20 @@ def test_whoever_configured_logging_decides():
     assert len(err.splitlines()) == 2
     _, err = _logged("logging.getLogger('fleet_gym').addHandler(logging.NullHandler())")
     assert err == ""
+
+
+def test_a_record_factory_of_the_programs_is_used():
+    setup = (
+        "old = logging.getLogRecordFactory()\n"
+        "def make(*arguments, **named):\n"
+        "    record = old(*arguments, **named)\n"
+        "    record.run = 'run7'\n"
+        "    return record\n"
+        "logging.setLogRecordFactory(make)\n"
+        "logging.basicConfig(format='%(run)s %(message)s', level=logging.INFO)"
+    )
+    _, err = _logged(setup)
+    assert [line[:13] for line in err.splitlines()] == ["run7 [MEMORY]", "run7 [MEMORY+"]
 
 
 def test_disabled_touches_no_logger():
