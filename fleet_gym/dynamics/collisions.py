@@ -272,7 +272,7 @@ def sweep_world(
         count: rows in use.
         respond: False only reports.
         stop: (R,), set to the fraction of the displacement each robot can make.
-        touching: (>= count,), set: which candidates touch, on the way or where they end.
+        touching: (>= count,), set: which candidates touch, where they start, on the way or where they end.
     """
     num_robots = position.shape[0]
     for i in range(num_robots):
@@ -366,27 +366,34 @@ def mark_touching(
     count: int,
     touching: NDArray[np.bool_],
 ) -> None:
-    """Marks the candidates that touch or overlap where they end, see `sweep_world`."""
-    num_robots = position.shape[0]
-    has_boxes = movers.shape[0] > 0
+    """Marks the candidates that overlap where they start or touch where they end, see `sweep_world`."""
     for n in range(count):
-        i, j = candidates[n, 0], candidates[n, 1]
-        if has_boxes and movers[i, LENGTH] + (movers[j, LENGTH] if n < num_pairs else 0.0) > 0.0:
-            if n < num_pairs:
-                gap = mover_gap(movers[i], stop[i], movers[j], stop[j])[0]
-            else:
-                place_obstacle(obstacles[j - num_robots], obstacle_margin, movers[num_robots])
-                gap = mover_gap(movers[i], stop[i], movers[num_robots], 0.0)[0]
-            touching[n] |= gap <= 2 * SKIN
+        if touching[n]:
             continue
-        x = position[i, 0] + stop[i] * displacement[i, 0]
-        y = position[i, 1] + stop[i] * displacement[i, 1]
-        if n >= num_pairs:
-            if touches_obstacle(x, y, obstacles[j - num_robots], radius[i] + obstacle_margin + 2 * SKIN):
-                touching[n] = True
+        i, j, is_pair = candidates[n, 0], candidates[n, 1], n < num_pairs
+        stop_j = stop[j] if is_pair else 0.0
+        if movers.shape[0] > 0 and movers[i, LENGTH] + (movers[j, LENGTH] if is_pair else 0.0) > 0.0:
+            other = movers[j if is_pair else position.shape[0]]
+            if not is_pair:
+                place_obstacle(obstacles[j - position.shape[0]], obstacle_margin, other)
+            touching[n] = (
+                mover_gap(movers[i], stop[i], other, stop_j)[0] <= 2 * SKIN
+                or mover_gap(movers[i], 0.0, other, 0.0)[0] <= 0.0
+            )
             continue
-        dx = position[j, 0] + stop[j] * displacement[j, 0] - x
-        dy = position[j, 1] + stop[j] * displacement[j, 1] - y
-        span = radius[i] + radius[j] + 2 * SKIN
-        if dx * dx + dy * dy <= span * span:
-            touching[n] = True
+        x, y = position[i, 0], position[i, 1]
+        end_x, end_y = x + stop[i] * displacement[i, 0], y + stop[i] * displacement[i, 1]
+        if is_pair:
+            span = radius[i] + radius[j]
+            dx, dy = position[j, 0] - x, position[j, 1] - y
+            end_dx = position[j, 0] + stop_j * displacement[j, 0] - end_x
+            end_dy = position[j, 1] + stop_j * displacement[j, 1] - end_y
+            touching[n] = (
+                end_dx * end_dx + end_dy * end_dy <= (span + 2 * SKIN) * (span + 2 * SKIN)
+                or dx * dx + dy * dy <= span * span
+            )
+        else:
+            span, obstacle = radius[i] + obstacle_margin, obstacles[j - position.shape[0]]
+            touching[n] = touches_obstacle(end_x, end_y, obstacle, span + 2 * SKIN) or touches_obstacle(
+                x, y, obstacle, span
+            )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,30 @@ _DRIVE_CODES = {
     "omnidirectional": OMNIDIRECTIONAL,
     "ackermann": ACKERMANN,
 }
+
+
+class _Contacts(NamedTuple):
+    """Whom each robot touched in the last step, and room for those of the next one.
+
+    The kernel only reads what is current: a step that an interrupt ends before its result is kept leaves it whole.
+
+    Attributes:
+        partners: (n,) robots and obstacles touched.
+        start: (E, R) where a robot's partners begin.
+        number: (E, R) how many it has.
+        next_start: (E, R) scratch.
+        next_number: (E, R) scratch.
+    """
+
+    partners: NDArray[np.int64]
+    start: NDArray[np.int64]
+    number: NDArray[np.int64]
+    next_start: NDArray[np.int64]
+    next_number: NDArray[np.int64]
+
+    def followed_by(self, partners: NDArray[np.int64]) -> _Contacts:
+        """What is current after a step that has filled the scratch and returned `partners`."""
+        return _Contacts(partners, self.next_start, self.next_number, self.start, self.number)
 
 
 @dataclass(frozen=True)
@@ -118,11 +143,9 @@ class KinematicDynamics:
         self._colliding = np.flatnonzero([body.collides for body in scene.bodies])
         self._outline = _outline_table([scene.bodies[b] for b in self._colliding])
         self._obstacles = Obstacles.allocate(num_envs, len(self._outline))
-        # Whom each robot touched in the last step: `_partner_count` entries of `_partners` from `_partner_start` on.
-        self._partners = np.zeros(1, dtype=np.int64)
-        self._partner_start = np.zeros((num_envs, scene.num_robots), dtype=np.int64)
-        self._partner_count = np.zeros((num_envs, scene.num_robots), dtype=np.int64)
         everybody = (num_envs, scene.num_robots)
+        start, count, next_start, next_count = np.zeros((4, *everybody), dtype=np.int64)
+        self._contacts = _Contacts(np.zeros(1, dtype=np.int64), start, count, next_start, next_count)
         self._no_moves = Moves(
             np.zeros((1, 1, len(MOVE_COLUMNS))),
             np.zeros(everybody, dtype=np.bool_),
@@ -133,8 +156,8 @@ class KinematicDynamics:
 
     def step(self, commands: NDArray[np.float64], active: NDArray[np.bool_], moves: Moves | None = None) -> None:
         """Advances the active worlds by one control step, see `Dynamics.step`."""
-        state, moves = self.state, moves or self._no_moves
-        self._partners = step_worlds(
+        state, moves, contacts = self.state, moves or self._no_moves, self._contacts
+        partners = step_worlds(
             commands,
             active,
             self.control_dt,
@@ -151,12 +174,11 @@ class KinematicDynamics:
             moves.moves,
             moves.follows,
             moves.blocked,
-            self._partners,
-            self._partner_start,
-            self._partner_count,
+            *contacts,
             state.in_collision,
             state.collision_starts,
         )
+        self._contacts = contacts.followed_by(partners)
 
     def reset(self, worlds: NDArray[np.intp], sample: WorldSample) -> None:
         """Places worlds at rest, see `Dynamics.reset`. Overlaps of the sample are reported by the first step."""
@@ -172,7 +194,7 @@ class KinematicDynamics:
         state.in_collision[worlds] = False
         state.collision_starts[worlds] = 0
         self._twist[worlds] = 0.0
-        self._partner_count[worlds] = 0
+        self._contacts.number[worlds] = 0
         self._place_obstacles(worlds)
 
     def save(self, worlds: NDArray[np.intp]) -> SavedWorlds:
@@ -180,9 +202,9 @@ class KinematicDynamics:
         return SavedWorlds(
             self.state.take(worlds),
             self._twist[worlds].copy(),
-            self._partners.copy(),
-            self._partner_start[worlds].copy(),
-            self._partner_count[worlds].copy(),
+            self._contacts.partners.copy(),
+            self._contacts.start[worlds].copy(),
+            self._contacts.number[worlds].copy(),
         )
 
     def restore(self, worlds: NDArray[np.intp], saved: SavedWorlds) -> None:
@@ -190,18 +212,20 @@ class KinematicDynamics:
         self.state.put(worlds, saved.state)
         self._twist[worlds] = saved.twist
         # Behind the present ones; the next step leaves out what nobody refers to.
-        self._partner_start[worlds] = saved.partner_start + len(self._partners)
-        self._partner_count[worlds] = saved.partner_count
-        self._partners = np.concatenate([self._partners, saved.partners])
+        before = self._contacts.partners
+        self._contacts = self._contacts._replace(partners=np.concatenate([before, saved.partners]))
+        self._contacts.number[worlds] = 0
+        self._contacts.start[worlds] = saved.partner_start + len(before)
+        self._contacts.number[worlds] = saved.partner_count
         self._place_obstacles(worlds)
 
     def contacts(self, world: int) -> NDArray[np.int64]:
         """Returns who touched whom in the last step, see `Dynamics.contacts`."""
-        start, count = self._partner_start[world], self._partner_count[world]
+        start, count = self._contacts.start[world], self._contacts.number[world]
         robots = np.repeat(np.arange(len(count)), count)
         # Each robot's entries are consecutive, but those of the robots need not follow each other.
         within = np.arange(len(robots)) - np.repeat(np.cumsum(count) - count, count)
-        partners = self._partners[np.repeat(start, count) + within]
+        partners = self._contacts.partners[np.repeat(start, count) + within]
         obstacles = partners >= len(count)
         partners[obstacles] = len(count) + self._colliding[partners[obstacles] - len(count)]
         return np.stack([robots, partners], axis=-1)
@@ -228,9 +252,9 @@ class KinematicDynamics:
         place_of = np.zeros(num_robots + self.state.body_position.shape[1], dtype=np.int64)
         place_of[:num_robots] = np.arange(num_robots)
         place_of[num_robots + self._colliding] = num_robots + np.arange(len(self._colliding))
-        self._partners = np.append(place_of[pairs[:, 1]], 0)
-        self._partner_count[0] = np.bincount(pairs[:, 0], minlength=num_robots)
-        self._partner_start[0] = np.cumsum(self._partner_count[0]) - self._partner_count[0]
+        self._contacts = self._contacts._replace(partners=np.append(place_of[pairs[:, 1]], 0))
+        count = np.bincount(pairs[:, 0], minlength=num_robots)
+        self._contacts.number[0], self._contacts.start[0] = count, np.cumsum(count) - count
 
     def close(self) -> None:
         """Nothing to free."""

@@ -132,6 +132,8 @@ def step_worlds(
     partners: NDArray[np.int64],
     partner_start: NDArray[np.int64],
     partner_count: NDArray[np.int64],
+    new_start: NDArray[np.int64],
+    new_count: NDArray[np.int64],
     in_collision: NDArray[np.bool_],
     collision_starts: NDArray[np.int64],
 ) -> NDArray[np.int64]:
@@ -155,8 +157,10 @@ def step_worlds(
         follows: (E, R) who makes its move instead of obeying its command.
         blocked: (E, R) set: who was stopped by contact.
         partners: (n,) whom each robot touched in the last step: robots j > i, and R + b for obstacles.
-        partner_start: (E, R) where a robot's partners begin; changed.
-        partner_count: (E, R) how many it has; changed.
+        partner_start: (E, R) where a robot's partners begin.
+        partner_count: (E, R) how many it has.
+        new_start: (E, R) set: the same for the returned array.
+        new_count: (E, R) set.
         in_collision: (E, R); changed.
         collision_starts: (E,); changed.
 
@@ -179,7 +183,9 @@ def step_worlds(
     movers = np.zeros((num_robots + 1 if has_boxes else 0, len(MOVER_COLUMNS)))
     for e in range(num_envs):
         if not active_worlds[e]:
-            new_partners, used = _copy_partners(partners, partner_start[e], partner_count[e], new_partners, used)
+            new_partners, used = _copy_partners(
+                partners, partner_start[e], partner_count[e], new_start[e], new_count[e], new_partners, used
+            )
             continue
         for r in range(num_robots):
             displacement[r, 0] = displacement[r, 1] = 0.0
@@ -288,6 +294,8 @@ def step_worlds(
             partners,
             partner_start[e],
             partner_count[e],
+            new_start[e],
+            new_count[e],
             in_collision[e],
             new_partners,
             used,
@@ -334,6 +342,8 @@ def _copy_partners(
     partners: NDArray[np.int64],
     start: NDArray[np.int64],
     count: NDArray[np.int64],
+    new_start: NDArray[np.int64],
+    new_count: NDArray[np.int64],
     new_partners: NDArray[np.int64],
     used: int,
 ) -> tuple[NDArray[np.int64], int]:
@@ -342,7 +352,7 @@ def _copy_partners(
         new_partners = _with_room(new_partners, used, count[r])
         for n in range(count[r]):
             new_partners[used + n] = partners[start[r] + n]
-        start[r] = used
+        new_start[r], new_count[r] = used, count[r]
         used += count[r]
     return new_partners, used
 
@@ -355,6 +365,8 @@ def _update_contacts(
     partners: NDArray[np.int64],
     start: NDArray[np.int64],
     count: NDArray[np.int64],
+    new_start: NDArray[np.int64],
+    new_count: NDArray[np.int64],
     in_collision: NDArray[np.bool_],
     new_partners: NDArray[np.int64],
     used: int,
@@ -380,20 +392,20 @@ def _update_contacts(
                     starts -= 1
                     break
     for r in range(num_robots):
-        count[r] = 0
+        new_count[r] = 0
     total = 0
     for n in range(num_candidates):
         if touching[n]:
-            count[candidates[n, 0]] += 1
+            new_count[candidates[n, 0]] += 1
             total += 1
     new_partners = _with_room(new_partners, used, total)
     for r in range(num_robots):
-        start[r] = used
-        used += count[r]
-        count[r] = 0
+        new_start[r] = used
+        used += new_count[r]
+        new_count[r] = 0
     for n in range(num_candidates):
         if touching[n]:
             i = candidates[n, 0]
-            new_partners[start[i] + count[i]] = candidates[n, 1]
-            count[i] += 1
+            new_partners[new_start[i] + new_count[i]] = candidates[n, 1]
+            new_count[i] += 1
     return new_partners, used, starts

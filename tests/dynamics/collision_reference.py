@@ -116,6 +116,7 @@ def sweep(movers, margins, candidates, respond):
                 changed |= bool(who)
         refinement += 1
     for i, j in candidates:
-        if gap(movers[i], stop[i], movers[j], stop[j])[0] <= 2 * SKIN:
+        ends = gap(movers[i], stop[i], movers[j], stop[j])[0]
+        if ends <= 2 * SKIN or gap(movers[i], 0.0, movers[j], 0.0)[0] <= 0:
             touching.add((i, j))
     return stop, touching

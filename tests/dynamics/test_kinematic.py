@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fleet_gym.dynamics import kinematic
 from fleet_gym.dynamics.kinematic import KinematicDynamics
 from fleet_gym.world.robots import RobotModel, Wheels
 from fleet_gym.world.scene import BodySpec, Scene, Shape
@@ -202,6 +203,43 @@ def test_an_overlap_from_the_start_is_reported_and_can_be_left():
     assert state.collision_starts[0] == 1
     state = drive(dynamics, [(0, 0), (2.0, 0)], steps=2)
     assert not state.in_collision[0].any()
+
+
+@pytest.mark.parametrize("response", ["stop", "report"])
+@pytest.mark.parametrize("shape", [{}, {"footprint": "box", "footprint_bounds": (-0.3, -0.2, 0.3, 0.2)}])
+def test_an_overlap_that_the_first_step_ends_is_reported_by_it(response, shape):
+    robots = [robot(max_speed=20.0, **shape) for _ in range(3)]
+    poses = [(0, 0, 0), (0.45, 0, 0), (0.6, 5.0, 0)]
+    dynamics = world(robots, poses, [CYLINDER], [(0, 5, 0)], collision_response=response)
+    state = drive(dynamics, [(0, 0), (10.0, 0), (10.0, 0)])
+    assert state.position[0, 1, 0] > 1.4, "it has left"
+    assert state.in_collision[0].all()
+    assert state.collision_starts[0] == 2
+    assert dynamics.contacts(0).tolist() == [[0, 1], [2, 3]]
+    state = drive(dynamics, [(0, 0), (1.0, 0), (1.0, 0)])
+    assert not state.in_collision[0].any()
+
+
+def test_a_step_that_an_interrupt_ends_leaves_contacts_whole(monkeypatch):
+    poses = [(0.5 * k, 0, 0) for k in range(40)]
+    dynamics = world([robot() for _ in poses], poses)
+    still = [(0, 0)] * len(poses)
+    drive(dynamics, [(0, 0)] + [(2.0, 0)] * 39)
+    few = dynamics.contacts(0)
+    compiled = kinematic.step_worlds
+
+    def interrupted(*arguments):
+        compiled(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kinematic, "step_worlds", interrupted)
+    dynamics.state.position[0, :, :2] = 0.0
+    with pytest.raises(KeyboardInterrupt):
+        drive(dynamics, still)
+    assert np.array_equal(dynamics.contacts(0), few)
+    monkeypatch.undo()
+    assert drive(dynamics, still).collision_starts[0] == 40 * 39 // 2 - len(few)
+    assert len(dynamics.contacts(0)) == 40 * 39 // 2
 
 
 def test_markers_and_inactive_bodies_are_not_touched():
