@@ -26,6 +26,7 @@ from fleet_gym.video.episode_tracker import EpisodeTracker
 from fleet_gym.video.errors import VideoEncodeError
 from fleet_gym.video.frame_sources import EnvCameraSource, FrameSource, ObservationSource, RenderSource, key_path
 from fleet_gym.video.frames import FrameFormat, to_fps
+from fleet_gym.video.held_signals import HeldSignals
 from fleet_gym.video.recording import Recording
 from fleet_gym.video.recovery import recover_leftovers
 from fleet_gym.video.retention import Retention
@@ -223,7 +224,7 @@ class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
         mask = None if mask is None else np.array(mask, dtype=np.bool_)
         with self._given_up_on_errors():
             observation, infos = self.env.reset(seed=seed, options=options)
-            with phase("record"):
+            with phase("record"), HeldSignals():
                 self._recording.reset(mask, seed, observation, infos)
         return observation, infos
 
@@ -237,7 +238,7 @@ class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
         self._check_usable("step")
         with self._given_up_on_errors():
             result: tuple[Any, Any, Any, Any, dict[str, Any]] = self.env.step(actions)
-            with phase("record"):
+            with phase("record"), HeldSignals():
                 self._recording.step(*result)
         return result
 
@@ -249,7 +250,8 @@ class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
         """
         self._finalizer.detach()
         try:
-            self._recording.close()
+            with HeldSignals():
+                self._recording.close()
         finally:
             self.env.close(**kwargs)
 
@@ -264,7 +266,8 @@ class CameraObsVideoRecorder(ForwardsToInner, AnyVectorWrapper):
         except VideoEncodeError:
             raise  # one video's failure; the other episodes go on
         except BaseException:
-            self._recording.lose()
+            with HeldSignals():
+                self._recording.lose()
             raise
 
 
