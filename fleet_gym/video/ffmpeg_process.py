@@ -10,7 +10,7 @@ import subprocess
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,8 @@ _SMALLEST_PIPE = 1 << 16
 _FRAMES_IN_PIPE = 4
 _F_SETPIPE_SZ, _F_GETPIPE_SZ = 1031, 1032  # fcntl has these names from Python 3.10 on Linux only
 _FIONREAD = 0x541B
-# What ffmpeg returns after it finished its file because of SIGTERM, which a job's end sends to the children too.
+# What ffmpeg returns after it finished its file because of SIGTERM, which a job's end sends to the children too. Some
+# codecs that fail end it with the same code: whoever waits counts the frames.
 _TERMINATED = 255
 
 
@@ -64,6 +65,7 @@ class FfmpegProcess:
         self._frame: memoryview | bytes = b""  # the one being written, or the last
         self._due = 0  # bytes of all frames, that one included
         self._written: list[int] = []  # sums up to the bytes ffmpeg was given
+        self._full: tuple[float, int] | None = None  # since when there is no room, and how much was in the pipe then
         self._stdin = process.stdin.fileno()
         give_way(process.pid)
         # Room for whole frames lets them be handed over at once, but what is in the pipe is lost when everything is
@@ -100,8 +102,10 @@ class FfmpegProcess:
         """
         data = memoryview(np.ascontiguousarray(frame).data).cast("B")
         self._write_rest()
-        if drop and self._pending() > max(0, self._capacity - len(data)):
+        if drop and (pending := self._pending()) > max(0, self._capacity - len(data)):
+            self._expect_less_than(pending)
             return False
+        self._full = None
         try:
             self._frame = data
             self._due += len(data)
@@ -119,11 +123,21 @@ class FfmpegProcess:
                 self._written.extend(map(os.write, (self._stdin,), (rest,)))
             except BlockingIOError:
                 if not self._poll.poll(self._timeout * 1000):
-                    self.kill()
-                    raise TimeoutError(f"ffmpeg took no data for {self._timeout:g} s; it was killed") from None
+                    self._give_up()
             except BrokenPipeError:
                 raise OSError(self._death()) from None
         self._written[:] = [self._due]
+
+    def _expect_less_than(self, pending: int) -> None:
+        now = time.monotonic()
+        if self._full is None or pending < self._full[1]:
+            self._full = (now, pending)
+        elif now - self._full[0] > self._timeout:
+            self._give_up()
+
+    def _give_up(self) -> NoReturn:
+        self.kill()
+        raise TimeoutError(f"ffmpeg took no data for {self._timeout:g} s; it was killed") from None
 
     def end_input(self) -> None:
         """Writes what is left of a frame and closes ffmpeg's standard input; calling it again does nothing.
@@ -142,8 +156,11 @@ class FfmpegProcess:
             forget(self._stdin)
             stdin.close()
 
-    def wait(self) -> None:
+    def wait(self) -> str:
         """Waits until ffmpeg has finished its file.
+
+        Returns:
+            What it said.
 
         Raises:
             OSError: when it failed.
@@ -157,7 +174,9 @@ class FfmpegProcess:
             raise TimeoutError(f"ffmpeg did not finish its file within {self._timeout:g} s; it was killed") from None
         if code not in (0, _TERMINATED):
             raise OSError(self._death())
+        said = self._said()
         self._release()
+        return said
 
     def kill(self) -> None:
         """Ends ffmpeg at once; calling it again does nothing."""

@@ -11,11 +11,12 @@ import select
 import socket
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ from fleet_gym.video.writers import EncoderSettings, FrameGroup, Images, Outcome
 _FRAMES_IN_RING = 16
 _RING_BYTES = 72 << 20
 _LARGEST_RING = 160 << 20
+_TOOK_NO_FRAMES = "took no frames"
 # The worker gets this process's import path, so that it finds the same packages, and never sees the user's script. It
 # takes the package without running its __init__: that imports Gymnasium, a third of the start and 10 MB, for nothing.
 _BOOTSTRAP = """
@@ -71,6 +73,7 @@ class _WorkerProcess:
         self._timeout = timeout
         self._ring = FrameRing(ring_size)
         self._results: list[bytes] = []
+        self._full_since: float | None = None  # when frames were first left out, and nothing was heard since
         self._fatal = ""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         setup = {
@@ -117,8 +120,14 @@ class _WorkerProcess:
             self.drain()
             block = self._ring.reserve(count)
         while block is None and wait:
-            self._wait("took no frames")
+            self._wait(_TOOK_NO_FRAMES)
             block = self._ring.reserve(count)
+        if block is not None:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = time.monotonic()
+        elif time.monotonic() - self._full_since > self._timeout:
+            self._kill(_TOOK_NO_FRAMES)
         return block
 
     def memory(self, offset: int, count: int) -> NDArray[np.uint8]:
@@ -166,6 +175,7 @@ class _WorkerProcess:
                 # Told once when the worker ended with messages unread; what it said before is still to be had.
                 continue
             kind = message[:1]
+            self._full_since = None
             if kind == protocol.ACK:
                 self._ring.free(protocol.unpack_ack(message))
             elif kind == protocol.RESULTS:
@@ -200,10 +210,13 @@ class _WorkerProcess:
 
     def _wait(self, complaint: str) -> None:
         if not self._poll.poll(self._timeout * 1000):
-            self._process.kill()
-            self._process.wait()
-            raise WorkerLostError(f"the encoder worker {complaint} for {self._timeout:g} s; it was killed")
+            self._kill(complaint)
         self.drain()
+
+    def _kill(self, complaint: str) -> NoReturn:
+        self._process.kill()
+        self._process.wait()
+        raise WorkerLostError(f"the encoder worker {complaint} for {self._timeout:g} s; it was killed")
 
     def _die(self) -> None:
         try:
@@ -444,21 +457,22 @@ _Sized = tuple[int, Images, NDArray[np.intp], NDArray[np.int64]]  # bytes of a f
 
 
 def _blocks(groups: Sequence[FrameGroup], limit: int) -> Iterator[list[_Sized]]:
-    """Yields the frames in blocks of at most `limit` bytes, or of one frame."""
+    """Yields the frames in blocks of at most `limit` bytes, or of one frame, that one message can tell of."""
     block: list[_Sized] = []
-    room = limit
+    room, places = limit, protocol.FRAMES_PER_MESSAGE
     for images, rows, streams in groups:
         start = 0
         while start < len(rows):
             size = images[rows[start]].nbytes
-            count = min(max(0, room) // size, len(rows) - start)
+            count = min(max(0, room) // size, places, len(rows) - start)
             if count == 0 and block:
                 yield block
-                block, room = [], limit
+                block, room, places = [], limit, protocol.FRAMES_PER_MESSAGE
                 continue
             count = max(count, 1)
             block.append((size, images, rows[start : start + count], streams[start : start + count]))
             room -= size * count
+            places -= count
             start += count
     if block:
         yield block

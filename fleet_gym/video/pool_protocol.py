@@ -6,11 +6,12 @@ Messages go over a ``SOCK_SEQPACKET`` pair, which keeps them apart. The first by
 from __future__ import annotations
 
 import itertools
+import json
 import mmap
 import os
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -32,6 +33,7 @@ FATAL = b"X"  # text: why the worker ends
 
 LARGEST_MESSAGE = 1 << 17
 ITEMS_PER_MESSAGE = 64
+FRAMES_PER_MESSAGE = LARGEST_MESSAGE // 16
 _FRAME_HEADER = struct.Struct("<dQQI")
 _POSITION = struct.Struct("<Q")
 
@@ -77,6 +79,20 @@ def unpack_frames(message: bytes) -> tuple[float, int, list[tuple[int, int, int]
             frames.append((stream, offset, frame_bytes))
             offset += frame_bytes
     return time.monotonic() - packed, end, frames
+
+
+def pack_results(results: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Yields the messages about results; many streams that fail at once, with a long path each, are more than one."""
+    texts: list[str] = []
+    size = 0
+    for text in map(json.dumps, results):
+        if texts and size + len(text) > LARGEST_MESSAGE - 2:
+            yield RESULTS + f"[{','.join(texts)}]".encode()
+            texts, size = [], 0
+        texts.append(text)
+        size += len(text) + 1
+    if texts:
+        yield RESULTS + f"[{','.join(texts)}]".encode()
 
 
 def pack_ack(position: int) -> bytes:

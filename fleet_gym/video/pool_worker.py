@@ -31,6 +31,7 @@ _PARENT_LOOKED_AFTER = 2.0  # seconds
 # A worker whose frames have waited so long is behind and encodes in two threads. One that keeps up leaves the other
 # cores to the simulation, which a second thread would only interrupt.
 _BEHIND = 0.1  # seconds
+_LONGEST_WORDS = 4000
 
 
 class _Stream:
@@ -51,7 +52,7 @@ class _Stream:
             part = part_path(self._folder, name)
             try:
                 self._encoder = PyavEncoder(part, self.request, self._settings)
-            except (OSError, ValueError):
+            except Exception:
                 part.unlink()
                 raise
         self._encoder.encode(data.reshape(self._shape))
@@ -66,7 +67,7 @@ class _Stream:
             part.unlink(missing_ok=True)
             return {"frames": frames}
         self._encoder.close()
-        counted = count_frames(part)
+        counted = count_frames(part) or 0
         if counted != frames:
             raise OSError(f"the file {part.name} holds {counted} of {frames} frames")
         size = part.stat().st_size
@@ -101,7 +102,7 @@ class Worker:
                 pass
         finally:
             for stream in self._streams.values():
-                with contextlib.suppress(OSError):  # nobody is left to be told
+                with contextlib.suppress(Exception):  # nobody is left to be told
                     stream.leave()
 
     def _serve_one(self) -> bool:
@@ -154,7 +155,7 @@ class Worker:
             if not stream.failed:
                 try:
                     stream.encode(self._ring[offset : offset + frame_bytes], self._announce)
-                except (OSError, ValueError, RuntimeError) as error:
+                except Exception as error:  # PyAV's have no base of their own; whatever it is, the others go on
                     stream.failed = True
                     failures.append({"stream": number, "error": _words(error), "ended": False})
         return failures
@@ -167,17 +168,18 @@ class Worker:
             if not stream.failed or outcome == "discard":
                 try:
                     result |= stream.finish(outcome)
-                except (OSError, ValueError, RuntimeError) as error:
+                except Exception as error:  # as in _encode_some
                     result |= {"error": _words(error)}
             results.append(result)
         self._tell(results)
 
     def _tell(self, results: list[dict[str, Any]]) -> None:
-        self._send(protocol.RESULTS + json.dumps(results).encode())
+        for message in protocol.pack_results(results):
+            self._send(message)
 
 
 def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error}"[:_LONGEST_WORDS]
 
 
 def main(setup: dict[str, Any]) -> None:
@@ -191,5 +193,5 @@ def main(setup: dict[str, Any]) -> None:
     except Exception:
         # The recorder raises it with the names of the streams; standard error goes nowhere.
         with contextlib.suppress(OSError):
-            connection.send(protocol.FATAL + traceback.format_exc(limit=-3).encode()[-4000:])
+            connection.send(protocol.FATAL + traceback.format_exc(limit=-3).encode()[-_LONGEST_WORDS:])
         sys.exit(1)

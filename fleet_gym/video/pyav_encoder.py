@@ -63,7 +63,8 @@ class PyavEncoder:
         """Opens the encoder.
 
         Raises:
-            OSError: when the codec does not work here or the file cannot be written (PyAV's errors are such).
+            OSError: when the file cannot be written.
+            ValueError: when the codec cannot be put into the file.
         """
         self.frames = 0
         self._request = request

@@ -242,8 +242,8 @@ class EpisodeVideoWriter:
             The final path, None when nothing was kept. A failure is kept in `error`.
         """
         try:
-            if self._process is not None:
-                return self._close_process(self._process, outcome)
+            if self._watched:
+                return self._close_watched(outcome)
             if self._writer is not None:
                 return self._close_custom(outcome)
         except Exception as error:  # as in write_frame
@@ -288,18 +288,19 @@ class EpisodeVideoWriter:
         self.error = str(error) or repr(error)
         self.abandon()
 
-    def _close_process(self, process: FfmpegProcess, outcome: Outcome) -> Path | None:
-        part = part_path(self._folder, self.request.name)
-        if outcome == "discard" or self.error is not None:
+    def _close_watched(self, outcome: Outcome) -> Path | None:
+        part, process = part_path(self._folder, self.request.name), self._process
+        if outcome == "discard" or self.error is not None or process is None:
             self.abandon()
             if outcome == "discard":
                 part.unlink(missing_ok=True)
             return None
-        process.wait()
+        said = process.wait()
         self._forget_process(process)
-        counted = count_frames(part)
+        counted = count_frames(part) or 0
         if counted != self.frames:
-            raise OSError(f"the file {part.name} holds {counted} of {self.frames} frames")
+            what = f"the file {part.name} holds {counted} of {self.frames} frames"
+            raise OSError(what + (f"; ffmpeg said: {said}" if said else ""))
         return publish(part, replace(self.request.name, partial=outcome == "partial"), self._settings.overwrite)
 
     def _close_custom(self, outcome: Outcome) -> Path | None:

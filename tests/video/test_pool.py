@@ -1,9 +1,11 @@
 """What is particular to the worker pool; what both backends do is tested with the recorder."""
 
 import contextlib
+import functools
 import gc
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,8 +21,8 @@ from gymnasium.vector import AutoresetMode
 
 from fleet_gym.testing.coded_color_env import CodedColorVectorEnv, decode_color
 from fleet_gym.video import VideoEncodeError, parse_episode_video_filename, read_episodes
-from fleet_gym.video.pool import PoolBackend
-from fleet_gym.video.pool_protocol import FATAL, FrameRing
+from fleet_gym.video.pool import PoolBackend, _blocks
+from fleet_gym.video.pool_protocol import FATAL, LARGEST_MESSAGE, FrameRing, pack_frames, unpack_frames
 from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
 
 ENCODER = re.compile("ffmpeg|pool_worker")
@@ -177,6 +179,36 @@ def test_a_killed_worker_is_told_and_the_others_go_on(tmp_path):
     assert workers() == []
 
 
+def test_many_streams_that_fail_at_once_cost_no_worker(tmp_path):
+    """Hundreds of errors, each with a long path, do not fit into one message."""
+    folder = tmp_path / "f" / ("long" * 50) / ("longer" * 40)
+    env = CodedColorVectorEnv([40] * 120, {f"camera {number}": (16, 16) for number in range(4)})
+    recorder = CameraObsVideoRecorder(env, folder, backend="pool", num_workers=1)
+    recorder.reset()
+    recorder.step(None)
+    (worker,) = workers()
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("*.part"))) < 480 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    shutil.rmtree(tmp_path / "f")
+    with pytest.raises(VideoEncodeError, match="FileNotFoundError"):
+        step_until_it_fails(recorder, 38)
+    assert workers() == [worker]
+    with contextlib.suppress(VideoEncodeError, OSError):
+        recorder.close()
+
+
+def test_more_frames_than_one_message_tells_of():
+    images = np.zeros((40_000, 1, 1, 3), dtype=np.uint8)
+    streams = np.arange(len(images))
+    told = []
+    for block in _blocks([(images, streams, streams), (images, streams, streams + len(images))], 1 << 30):
+        message = pack_frames(0, 0, [(size, numbers) for size, _, _, numbers in block])
+        assert len(message) <= LARGEST_MESSAGE
+        told += [stream for stream, _, _ in unpack_frames(message)[2]]
+    assert told == list(range(2 * len(images)))
+
+
 def test_a_killed_worker_is_told_at_close_too(tmp_path):
     recorder = long_recording(tmp_path, save_partial_episodes=True)
     os.kill(workers()[0], signal.SIGKILL)
@@ -273,6 +305,19 @@ def test_a_stopped_ffmpeg_ends_in_a_time_out_too(tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["moviepy", "pool"])
+def test_a_stopped_encoder_is_told_although_frames_are_dropped(tmp_path, backend):
+    env = CodedColorVectorEnv([10_000], {"front": (256, 256)})
+    recorder = CameraObsVideoRecorder(env, tmp_path, backend=backend, backpressure="drop", encoder_timeout=0.5)
+    recorder.reset()
+    recorder.step(None)
+    (encoder,) = (child for child in psutil.Process().children() if ENCODER.search(command_of(child)))
+    encoder.suspend()
+    with pytest.raises(VideoEncodeError, match=r"for 0\.5 s; it was killed"):
+        step_until_it_fails(recorder, 1000)
+    recorder.close()
+
+
+@pytest.mark.parametrize("backend", ["moviepy", "pool"])
 def test_dropping_leaves_out_whole_frames_and_counts_them(tmp_path, backend):
     env = CodedColorVectorEnv([60], {"front": (128, 128)})
     recorder = CameraObsVideoRecorder(env, tmp_path, backend=backend, backpressure="drop")
@@ -345,6 +390,34 @@ def test_an_encoder_that_does_not_start_is_told(tmp_path, backend):
     recorder.reset()
     with pytest.raises(VideoEncodeError, match="env 0, camera 'front', episode 0"):
         step_until_it_fails(recorder, 49)
+    recorder.close()
+
+
+@pytest.mark.parametrize("backend", ["moviepy", "pool"])
+def test_a_camera_that_the_codec_refuses_costs_no_other_its_video(tmp_path, backend):
+    env = CodedColorVectorEnv([3], {"front": (32, 16), "panorama": (2, 20_000)})
+    recorder = CameraObsVideoRecorder(env, tmp_path, backend=backend)
+    recorder.reset()
+    told = []
+    for call in [functools.partial(recorder.step, None)] * 3 + [recorder.close]:
+        try:
+            call()
+        except VideoEncodeError as error:
+            told.append(error.camera)
+    assert told == ["panorama"]
+    assert videos(tmp_path) == {(0, "front", 0): [0, 1, 2, 3]}
+    (row,) = read_episodes(tmp_path)
+    assert [(file["camera"], file["file"] is not None, file["error"] is None) for file in row["files"]] == [
+        ("front", True, True),
+        ("panorama", False, False),
+    ]
+
+
+def test_a_codec_that_finds_no_device_says_so(tmp_path):
+    recorder = CameraObsVideoRecorder(CodedColorVectorEnv([1]), tmp_path, backend="moviepy", codec="h264_nvenc")
+    recorder.reset()
+    with pytest.raises(VideoEncodeError, match="h264_nvenc @"):
+        recorder.step(None)
     recorder.close()
 
 

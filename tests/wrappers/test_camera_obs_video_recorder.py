@@ -346,6 +346,22 @@ def test_a_dead_encoder_is_named_and_the_others_go_on(tmp_path):
     assert rows[1, 0] is None
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_dead_encoder_leaves_the_video_it_was_to_replace(tmp_path, keep):
+    final = tmp_path / "robot-cam-env0-front-episode-0.mp4"
+    final.write_bytes(b"of an earlier run")
+    env = make_env("native", [40], MODES[0], cameras={"front": (256, 256)})
+    recorder = CameraObsVideoRecorder(env, tmp_path, overwrite="replace", save_partial_episodes=keep)
+    run(recorder, 3)
+    os.kill(*encoders(), 9)
+    with pytest.raises(VideoEncodeError, match="signal 9"):
+        run(recorder, 30, reset=False)
+    recorder.close()
+    assert [path.name for path in tmp_path.glob("*.mp4")] == [final.name]
+    assert final.read_bytes() == b"of an earlier run"
+    assert [file["file"] for row in read_episodes(tmp_path) for file in row["files"]] == [None]
+
+
 def command_of(process):
     """Returns a process's command line; it is empty for a moment after the process was started."""
     deadline = time.monotonic() + 10
