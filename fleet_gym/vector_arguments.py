@@ -122,8 +122,8 @@ def checked_reset_mask(options: Mapping[str, Any] | None, num_envs: int) -> NDAr
     return np.array(mask, dtype=np.bool_)
 
 
-def checked_world(name: str, index: int, num_envs: int) -> int:
-    """Returns a world index.
+def checked_world(name: str, index: int, num_envs: int, *, what: str = "worlds") -> int:
+    """Returns a world index; an error calls worlds `what` they are to the caller.
 
     Raises:
         TypeError: for anything but an int.
@@ -131,12 +131,12 @@ def checked_world(name: str, index: int, num_envs: int) -> int:
     """
     world = non_negative_int(name, index)
     if world >= num_envs:
-        raise ValueError(f"{name}: expected worlds in 0..{num_envs - 1}, got {world}")
+        raise ValueError(f"{name}: expected {what} in 0..{num_envs - 1}, got {world}")
     return world
 
 
-def checked_worlds(env_indices: Sequence[int] | None, num_envs: int) -> NDArray[np.intp]:
-    """Returns world indices as an array; None means all.
+def checked_worlds(env_indices: Sequence[int] | None, num_envs: int, *, what: str = "worlds") -> NDArray[np.intp]:
+    """Returns world indices as an array; None means all. An error calls worlds `what` they are to the caller.
 
     Raises:
         TypeError: for anything but a sequence of ints.
@@ -146,7 +146,7 @@ def checked_worlds(env_indices: Sequence[int] | None, num_envs: int) -> NDArray[
         return np.arange(num_envs)
     if not isinstance(env_indices, (Sequence, np.ndarray)) or np.ndim(env_indices) != 1:
         raise TypeError(f"env_indices: expected a sequence of ints or None, got {env_indices!r}")
-    return np.array([checked_world("env_indices", index, num_envs) for index in env_indices], dtype=np.intp)
+    return np.array([checked_world("env_indices", index, num_envs, what=what) for index in env_indices], dtype=np.intp)
 
 
 def checked_names(name: str, chosen: Sequence[str] | None, known: Sequence[str]) -> list[str]:

@@ -72,10 +72,19 @@ class SB3VecEnv(VecEnv):
     # ---- Stepping ----
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seeds the next `reset`: environment i gets ``seed + i``, a seed drawn by NumPy if None."""
-        seeds: Sequence[int | None] = super().seed(seed)
-        self._seed = seeds[0]
-        return seeds
+        """Seeds the next `reset`.
+
+        Args:
+            seed: of world 0, world i gets ``seed + i``; drawn by NumPy if None.
+
+        Returns:
+            The seed of each environment; robots of a world that are environments of their own have their world's.
+        """
+        first = super().seed(seed)[0]
+        self._seed = first
+        share = max(1, self.num_envs // self.env.unwrapped.num_envs)
+        self._seeds = [first + env // share for env in range(self.num_envs)]
+        return self._seeds
 
     def reset(self) -> Any:
         """Starts new episodes in all environments; their infos are in `reset_infos`.

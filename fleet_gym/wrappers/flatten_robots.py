@@ -100,7 +100,8 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
     def get_episode_index(self, env_idx: int) -> int:
         """Index of the current episode of a robot's world."""
         inner: Any = self.env.unwrapped
-        index: int = inner.get_episode_index(checked_world("env_idx", env_idx, self.num_envs) // self.num_robots)
+        robot = checked_world("env_idx", env_idx, self.num_envs, what="robots")
+        index: int = inner.get_episode_index(robot // self.num_robots)
         return index
 
     def render_cameras(
@@ -113,7 +114,7 @@ class FlattenRobots(ForwardsToInner, AnyVectorWrapper):
             cameras: names, those of the worlds' cameras; None: all.
             final: draw how the episodes ended that ended in the last call.
         """
-        robots = checked_worlds(env_indices, self.num_envs)
+        robots = checked_worlds(env_indices, self.num_envs, what="robots")
         worlds, rows = np.unique(robots // self.num_robots, return_inverse=True)
         inner: Any = self.env.unwrapped
         images = inner.render_cameras(worlds.tolist(), cameras, final=final)

@@ -305,7 +305,7 @@ def test_what_worlds_share_cannot_be_one_worlds():
 
 def test_seeds_are_used_once_and_flattened_robots_keep_the_worlds_seeds():
     vec_env = SB3VecEnv(FlattenRobots(fleet()))
-    vec_env.seed(30)
+    assert vec_env.seed(30) == [30, 30, 31, 31]
     vec_env.reset()
     assert [info["episode_seed"] for info in vec_env.reset_infos] == [30, 30, 31, 31]
     vec_env.reset()

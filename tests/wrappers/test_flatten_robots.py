@@ -297,6 +297,16 @@ def test_bad_robot_cameras_are_refused(robot_cameras, error, message):
     env.close()
 
 
+def test_wrong_indices_are_robots():
+    env = FlattenRobots(fleet(cameras=[TOP]))
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"env_idx: expected robots in 0..5, got 6"):
+        env.get_episode_index(6)
+    with pytest.raises(ValueError, match=r"env_indices: expected robots in 0..5, got 9"):
+        env.render_cameras([0, 9])
+    env.close()
+
+
 def test_other_environments_and_actions_are_refused():
     with pytest.raises(TypeError, match=r"env: expected a gymnasium.vector.VectorEnv, got int"):
         FlattenRobots(3)
