@@ -23,13 +23,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
-from torch.distributions import Normal
-from torch.utils.tensorboard import SummaryWriter
 
 from fleet_gym import Camera, CameraObsVideoRecorder, FleetVectorEnv, MemoryProfilingWrapper
 from fleet_gym.evaluation import EvaluationResult, evaluate, save_policy
+
+try:
+    import torch
+    from torch import nn
+    from torch.distributions import Normal
+    from torch.utils.tensorboard import SummaryWriter
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error}: pip install 'fleet-gym[examples]'") from None
 
 #: Episodes of an evaluation have this seed and the following ones; training is seeded far below.
 EVALUATION_SEED = 1_000_000

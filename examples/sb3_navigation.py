@@ -11,19 +11,25 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import torch
-from stable_baselines3 import PPO
-from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
-from torch import nn
-
 from fleet_gym import Camera, CameraObsVideoRecorder, FleetVectorEnv, MemoryProfilingWrapper
-from fleet_gym.adapters import SB3VecEnv
 from fleet_gym.evaluation import EvaluationResult, evaluate, save_policy
 from fleet_gym.wrappers.flatten_robots import FlattenRobots
 
+try:
+    import tensorboard  # noqa: F401 # SB3 asks for it only once the training begins
+    import torch
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
+    from torch import nn
+
+    from fleet_gym.adapters import SB3VecEnv
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error}: pip install 'fleet-gym[sb3,tensorboard]'") from None
+
 EVALUATION_SEED = 1_000_000
 OVERHEAD = Camera("overhead", 320, 240, position=(0.0, -2.5, 4.0), target=(0.0, -0.2, 0.0))
-ENV_SETTINGS: dict[str, Any] = {"num_robots": 4, "robot": "diffbot", "max_episode_steps": 200}
+TASK: dict[str, Any] = {"num_obstacles": 4, "lidar_rays": 16}
+ENV_SETTINGS: dict[str, Any] = {"num_robots": 4, "robot": "diffbot", "max_episode_steps": 200, "task_kwargs": TASK}
 #: In training; at the task's own cost of 0.5 robots first learn to wait.
 COLLISION_COST = 0.1
 
@@ -48,8 +54,7 @@ class SharedPolicy(nn.Module):
 def make_training_env(run: Path, num_envs: int) -> VecNormalize:
     env: Any = FleetVectorEnv(
         num_envs,
-        **ENV_SETTINGS,
-        task_kwargs={"collision_cost": COLLISION_COST},
+        **{**ENV_SETTINGS, "task_kwargs": {**TASK, "collision_cost": COLLISION_COST}},
         cameras=[OVERHEAD],
         camera_obs=False,  # drawn for the videos only
         autoreset_mode="SameStep",  # SB3's
@@ -72,6 +77,8 @@ def make_evaluation_env() -> FleetVectorEnv:
 
 def train(run: Path, total_steps: int, num_envs: int, seed: int) -> None:
     """Trains for `total_steps` steps of a world, all worlds together."""
+    if run.exists():
+        raise SystemExit(f"{run}: there is a run already; choose another folder with --run")
     run.mkdir(parents=True)
     torch.set_num_threads(1)
     env = make_training_env(run, num_envs)
@@ -83,9 +90,10 @@ def train(run: Path, total_steps: int, num_envs: int, seed: int) -> None:
         n_epochs=4,
         learning_rate=lambda left: 2e-3 * left,
         gamma=0.98,
-        gae_lambda=0.9,
+        gae_lambda=0.95,
         ent_coef=0.003,
-        policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}},
+        vf_coef=0.25,
+        policy_kwargs={"net_arch": {"pi": [128, 128], "vf": [128, 128]}},
         tensorboard_log=str(run),
         verbose=1,
         seed=seed,

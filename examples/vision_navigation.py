@@ -11,8 +11,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import torch
+# First, as it says what to install where something is missing.
 from ppo_navigation import EVALUATION_SEED, Policy, Trainer, parse_arguments, play, report
+
+# isort: split
+import torch
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 

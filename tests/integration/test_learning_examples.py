@@ -18,6 +18,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from fleet_gym.evaluation.policy_files import read_policy
 from fleet_gym.video import read_episodes
 
 torch.set_num_threads(1)
@@ -28,6 +29,18 @@ SHORT = ["--num-envs", "4", "--max-episode-steps", "20", "--rollout-steps", "21"
 SHORT += ["--evaluate-every", "2", "--evaluation-episodes", "4", "--record-every", "2"]
 STEPS_PER_UPDATE = 4 * 21
 EVALUATION = f"evaluation-{4 * STEPS_PER_UPDATE}"
+
+
+HIDE = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "{missing}":
+            raise ModuleNotFoundError("No module named '{missing}'", name="{missing}")
+
+sys.meta_path.insert(0, Hidden())
+"""
 
 
 def run(example: str, folder: Path, *arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
@@ -97,6 +110,32 @@ def test_the_trained_policy_is_evaluated_from_the_command_line(ppo_run: Path, tm
     by_example = json.loads((ppo_run / EVALUATION / "results.json").read_text())
     assert by_hand["metrics"]["return"]["value"] == pytest.approx(by_example["metrics"]["return"]["value"], rel=1e-5)
     assert by_hand["metrics"]["length"] == by_example["metrics"]["length"]
+
+
+@pytest.mark.parametrize(
+    ("example", "missing", "extras"),
+    [
+        ("ppo_navigation.py", "torch", "examples"),
+        ("ppo_navigation.py", "tensorboard", "examples"),
+        ("vision_navigation.py", "torch", "examples"),
+        ("sb3_navigation.py", "stable_baselines3", "sb3,tensorboard"),
+        ("sb3_navigation.py", "tensorboard", "sb3,tensorboard"),
+    ],
+)
+def test_what_is_missing_is_one_line_with_the_command(example: str, missing: str, extras: str, tmp_path: Path) -> None:
+    # As if it were not installed, for every import of it.
+    (tmp_path / "sitecustomize.py").write_text(HIDE.format(missing=missing))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / example)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"No module named '{missing}': pip install 'fleet-gym[{extras}]'\n"
+    assert not (tmp_path / "runs").exists()
 
 
 def test_ppo_does_not_train_over_another_run(ppo_run: Path) -> None:
@@ -203,6 +242,13 @@ def test_the_sb3_example_trains_records_and_evaluates(tmp_path: Path) -> None:
     assert [words[0] for words in lines] == ["trained", "scripted"]
     folder = tmp_path / "runs/sb3_navigation"
     assert (folder / "model.zip").exists()
+    # The task of the PPO in one file, so that their figures can be compared.
+    ppo = runpy.run_path(str(ROOT / "examples/ppo_navigation.py"))
+    saved = read_policy(folder / "policy.pt")
+    assert saved is not None
+    assert saved["task"]["env_kwargs"] == ppo["env_settings"](ppo["parse_arguments"](command_line=[]))
+    again = run("sb3_navigation.py", tmp_path, *arguments, expect=1)
+    assert again.stderr == "runs/sb3_navigation: there is a run already; choose another folder with --run\n"
     rows = read_episodes(folder / "videos")
     assert [(row["env"], row["episode"]) for row in rows] == [(0, 0)]
     assert frames(folder / "videos" / rows[0]["files"][0]["file"]) == rows[0]["steps"] + 1
@@ -235,10 +281,10 @@ def test_the_vision_example_trains_on_images_and_compares(tmp_path: Path) -> Non
 
 
 def test_the_benchmark_of_training_overhead_writes_what_it_measured(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks/training_overhead.py"), "--turns", "2", "--num-envs", "2"]
+    command = [sys.executable, str(ROOT / "benchmarks/training_overhead.py"), "--cycles", "2", "--num-envs", "2"]
     command += ["--episode-steps", "4", "--json", str(tmp_path / "rows.json")]
     subprocess.run(command, check=True, capture_output=True)
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [row["training"] for row in rows] == ["bare", "recording", "recording, light memory profiling"]
     assert rows[0]["cpu_s_ratio"] == 1.0
-    assert all(len(row["turns"]) == 2 and row["world_steps_per_cpu_s"] > 0 for row in rows)
+    assert all(len(row["cycles"]) == 2 and row["world_steps_per_cpu_s"] > 0 for row in rows)
