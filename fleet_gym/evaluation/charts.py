@@ -26,6 +26,10 @@ MAX_BINS = 24
 #: Worlds shown one by one.
 MAX_ROWS = 40
 _ROW_HEIGHT = 15.0
+#: Of a dot plot: its rows move together rather than make it much taller than the charts beside it.
+MAX_HEIGHT = 330.0
+#: Between two labels of rows.
+_LABEL_HEIGHT = 12.5
 #: Multiple of what is usual above which a peak is cut off.
 _PEAK = 2.5
 
@@ -52,9 +56,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Interval:
-    """A point between the ends of its interval, in a row of a dot plot."""
+    """A point between the ends of its interval, in a row of a dot plot. A row without room has no label."""
 
     y: float
+    half: float
     x: float
     low: float
     high: float
@@ -279,11 +284,13 @@ def shares(title: str, x_label: str, rows: Sequence[tuple[str, float, float, flo
         rows: (label, value, low, high, tooltip), shares in 0..1; the first `MAX_ROWS` are shown.
     """
     shown = rows[:MAX_ROWS]
-    height = max(HEIGHT, TOP + _ROW_HEIGHT * len(shown) + HEIGHT - BOTTOM)
+    height = min(max(HEIGHT, TOP + _ROW_HEIGHT * len(shown) + HEIGHT - BOTTOM), MAX_HEIGHT)
     x = _Scale(0.0, 1.0, LEFT, RIGHT, 0.25)
     spacing = (height - TOP - (HEIGHT - BOTTOM)) / len(shown)
+    every = math.ceil(_LABEL_HEIGHT / spacing)
+    half = round(min(spacing, _ROW_HEIGHT) / 2, 2)
     intervals = tuple(
-        Interval(round(TOP + (k + 0.5) * spacing, 2), x(value), x(low), x(high), label, text)
+        Interval(round(TOP + (k + 0.5) * spacing, 2), half, x(value), x(low), x(high), "" if k % every else label, text)
         for k, (label, value, low, high, text) in enumerate(shown)
     )
     ticks = tuple(Tick(x(k / 4), f"{25 * k} %") for k in range(5))

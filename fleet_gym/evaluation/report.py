@@ -24,6 +24,8 @@ TITLES = {"success": "Success", "return": "Return", "length": "Length", "collisi
 METHODS = f"BCa, {RESAMPLES} resamples"
 #: Values from which on a bootstrap interval holds about what it promises.
 MANY_ENOUGH = 20
+#: Those of the rest of the page, in place of the gallery's own.
+_WORDS = {"env": "world", "environment": "world", "order": "episode"}
 _MEANINGS = {
     "success": "Share of episodes whose last step the environment called a success.",
     "return": "Sum of an episode's rewards, averaged over episodes.",
@@ -73,7 +75,7 @@ def write_report(run: EvaluationResult | str | Path) -> Path:
         listed=result.episodes[:MAX_LISTED],
         num_episodes=len(result.episodes),
         form=column_format(episode.episode_return for episode in result.episodes),
-        **gallery_context(episodes),
+        **gallery_context(episodes, _WORDS),
     )
     return write_page(folder / REPORT, text)
 
@@ -193,10 +195,11 @@ def _index(episode: GalleryEpisode) -> tuple[bool, int]:
 
 
 def _worded(episode: GalleryEpisode) -> GalleryEpisode:
-    """Says what the log's own columns are called in words, and leaves out those without a value."""
-    words = {"index": "overall"}
-    columns = {words.get(name, name): value for name, value in episode.columns.items() if value is not None}
-    return replace(episode, columns=columns)
+    """Counts episodes over all worlds, as the rest of the page does, and leaves out columns without a value."""
+    columns = {name: value for name, value in episode.columns.items() if value is not None}
+    index = columns.pop("index", None)
+    title = "" if index is None else f"episode {index} \N{MIDDLE DOT} world {episode.env}"
+    return replace(episode, columns=columns, title=title)
 
 
 def _memory_charts(folder: Path) -> list[Chart]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from fleet_gym.video.episode_log import RESERVED_COLUMNS, read_episodes
 from fleet_gym.video.thumbnails import contact_sheet
 
 _TEMPLATE = "gallery/index.html.j2"
+#: What the page calls an environment, in brief and in full, and the order its episodes come in.
+WORDS = {"env": "env", "environment": "environment", "order": "order of the log"}
 
 
 @dataclass
@@ -54,6 +56,7 @@ class GalleryEpisode:
         notes: warnings about the episode as a whole.
         columns: the user's own.
         videos: one per camera.
+        title: its heading, empty for that of the log's indices.
     """
 
     folder: str
@@ -67,6 +70,12 @@ class GalleryEpisode:
     notes: list[str] = field(default_factory=list)
     columns: dict[str, Any] = field(default_factory=dict)
     videos: list[GalleryVideo] = field(default_factory=list)
+    title: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What the page calls it."""
+        return self.title or f"env {self.env} \N{MIDDLE DOT} episode {self.episode}"
 
 
 def write_gallery(
@@ -109,9 +118,15 @@ def gallery_episodes(folder: Path, base: Path) -> list[GalleryEpisode]:
     return _episodes(folder, read_episodes(folder), base)
 
 
-def gallery_context(episodes: Sequence[GalleryEpisode]) -> dict[str, Any]:
-    """Returns what the templates of controls and episodes show."""
+def gallery_context(episodes: Sequence[GalleryEpisode], words: Mapping[str, str] = WORDS) -> dict[str, Any]:
+    """Returns what the templates of controls and episodes show.
+
+    Args:
+        episodes: in the order of the page.
+        words: for what `WORDS` has words for.
+    """
     return {
+        "words": words,
         "episodes": list(episodes),
         "columns": sorted({name for episode in episodes for name in episode.columns}),
         "folders": sorted({episode.folder for episode in episodes}),

@@ -11,7 +11,9 @@ import pytest
 
 from fleet_gym.evaluation.charts import (
     BOTTOM,
+    HEIGHT,
     LEFT,
+    MAX_HEIGHT,
     MAX_POINTS,
     MAX_ROWS,
     RIGHT,
@@ -86,8 +88,13 @@ def test_worlds_have_a_row_each_until_there_are_too_many() -> None:
     row = chart.intervals[0]
     assert (row.low, row.x, row.high) == (LEFT + (RIGHT - LEFT) / 4, (LEFT + RIGHT) / 2, RIGHT)
     heights = [interval.y for interval in chart.intervals]
-    assert np.all(np.diff(heights) >= 13)
     assert heights[-1] < chart.bottom
+    assert chart.height <= MAX_HEIGHT < 1.6 * HEIGHT  # a phone shows it and the next one's title
+    assert np.diff([interval.y for interval in chart.intervals if interval.label]).min() >= 12
+    assert [interval.label for interval in chart.intervals[:3]] == ["0", "", "2"]
+    strips = [(interval.y - interval.half, interval.y + interval.half) for interval in chart.intervals]
+    assert all(one[1] <= other[0] + 0.02 for one, other in itertools.pairwise(strips))  # each tells its own tooltip
+    assert all(interval.label for interval in shares("t", "x", rows[:15]).intervals)
 
 
 def test_a_line_goes_straight_between_the_values_that_are_known() -> None:

@@ -176,7 +176,12 @@ def test_videos_are_in_the_order_of_the_episodes(tmp_path: Path) -> None:
     env = CodedColorVectorEnv([9, 2, 4], {"front": (64, 64)}, AutoresetMode.DISABLED)
     evaluate(env, lambda observation: np.zeros((3, 1)), episodes=6, out=tmp_path / "run", profile="off")
     text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert re.findall(r"<dt>overall</dt><dd>(\d+)</dd>", text) == list("012345")
+    headings = re.findall(r"<h2>(episode .*?)\s*<span", text)
+    assert headings == [f"episode {k} \N{MIDDLE DOT} world {k % 3}" for k in range(6)]
+    # Videos are of worlds and of episodes over all of them, as charts and tables are.
+    shown = text[text.index('<form id="controls">') : text.index('<p id="nothing"')]
+    assert "log</option>" not in shown
+    assert not re.findall(r">\s*env\b", shown, flags=re.IGNORECASE)
 
 
 WHOLE = {"format": FORMAT, "config": {}, "versions": {}, "timings": {}, "memory": {}}
