@@ -130,15 +130,14 @@ class FleetVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         # One copy per environment: a task keeps arrays of its own.
         self.task = copy.deepcopy(make_task(task, task_kwargs))
         self.scene = self._build_scene(robot_models(robot, self.num_robots), cameras_from_specs(cameras))
-        self._engine = Engine(
-            self.scene,
-            self.num_envs,
-            control_dt=self.control_dt,
-            dynamics=dynamics,
-            collision_response=collision_response,
-            renderer=renderer,
-            renderer_options=renderer_options,
-        )
+        #: How its worlds are moved and drawn, for whoever writes down what was run.
+        self.engine_settings: dict[str, Any] = {
+            "dynamics": dynamics,
+            "collision_response": collision_response,
+            "renderer": renderer,
+            "renderer_options": renderer_options,
+        }
+        self._engine = Engine(self.scene, self.num_envs, control_dt=self.control_dt, **self.engine_settings)
         # In DISABLED mode masked resets are the rule, and keeping images costs less than drawing them again.
         keep_all = self.autoreset_mode is AutoresetMode.DISABLED
         self._frames = CameraFrames(self.scene.cameras if camera_obs else (), self.num_envs, keep_all=keep_all)

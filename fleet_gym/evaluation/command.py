@@ -110,8 +110,7 @@ def _evaluate(
     from fleet_gym.evaluation.environments import make_env
     from fleet_gym.evaluation.evaluator import evaluate as run
 
-    facts = {"env_kwargs": _plain(request.kwargs), "max_steps": request.max_steps}
-    facts["camera_size"] = [request.width, request.height]
+    facts = {"env_kwargs": _plain(request.kwargs), "camera_size": [request.width, request.height]}
     made = make_env(request)
     progress = Progress(
         TextColumn("{task.description}", markup=False),

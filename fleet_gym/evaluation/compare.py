@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from fleet_gym._rounding import column_format, significant
 from fleet_gym.evaluation.charts import Chart, histogram, scatter
+from fleet_gym.evaluation.env_facts import differing_settings
 from fleet_gym.evaluation.play import Episode
 from fleet_gym.evaluation.report import (
     METHODS,
@@ -53,6 +54,7 @@ _OWN_CONFIG = (
     "frame_source",
     "camera_size",
     "profile",
+    "confidence",
 )
 
 
@@ -203,16 +205,24 @@ def _notes(a: EvaluationResult, b: EvaluationResult, pairs: Sequence[Any]) -> li
             f"Differences are over the {len(pairs)} seeds that both have, of {len(a.seeds)} and {len(b.seeds)}; the "
             "averages of each run are over all of its episodes."
         )
-    names = [name for name in {**a.config, **b.config} if name not in _OWN_CONFIG]
-    differing = [name for name in names if a.config.get(name) != b.config.get(name) and name != "confidence"]
+    differing = _differing_environments(a.config, b.config)
     if differing:
-        said = "; ".join(f"{name}: {a.config.get(name)!r} and {b.config.get(name)!r}" for name in differing)
+        said = "; ".join(f"{name}: {one!r} and {other!r}" for name, (one, other) in differing.items())
         notes.append(f"The environments differ: {said}.")
     changed = [name for name in a.versions if b.versions.get(name, a.versions[name]) != a.versions[name]]
     if changed:
         said = "; ".join(f"{name} {a.versions[name]} and {b.versions[name]}" for name in changed)
         notes.append(f"The versions differ: {said}.")
     return notes
+
+
+def _differing_environments(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns (A's, B's) of what makes the environments, by name."""
+    # What an environment says of itself has the defaults in it, how somebody asked for it has not.
+    less = "env_kwargs" if a.get("env_settings") and b.get("env_settings") else "env_settings"
+    one, other = ({name: c[name] for name in c if name not in (*_OWN_CONFIG, less)} for c in (a, b))
+    found = differing_settings(one, other)
+    return {name.removeprefix("env_settings."): values for name, values in found.items()}
 
 
 def write_comparison(comparison: Comparison, page: str | os.PathLike[str]) -> Path:

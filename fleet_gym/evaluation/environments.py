@@ -113,7 +113,7 @@ def make_env(request: EnvRequest) -> MadeEnv:
 
 
 def _make_fleet(env_id: str, request: EnvRequest) -> MadeEnv:
-    own = [dict(_camera_dict(camera)) for camera in request.kwargs.get("cameras", ())]
+    own = _own_cameras(request.kwargs.get("cameras", ()))
     wanted = request.cameras
     if wanted is None:
         wanted = tuple(camera["name"] for camera in own) or PRESETS[:1]
@@ -138,6 +138,12 @@ def _make_fleet(env_id: str, request: EnvRequest) -> MadeEnv:
         **kwargs,
     )
     return MadeEnv(env, names, bool(names))
+
+
+def _own_cameras(cameras: Any) -> list[dict[str, Any]]:
+    if isinstance(cameras, (str, Mapping)) or not isinstance(cameras, Sequence):
+        raise TypeError(f"cameras: expected a list of cameras in env_kwargs, got {cameras!r}")
+    return [dict(_camera_dict(camera)) for camera in cameras]
 
 
 def _parsed_camera(text: str) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from gymnasium.vector import VectorEnv
 
 from fleet_gym._validation import non_negative_int, one_of
+from fleet_gym.evaluation.env_facts import env_facts
 from fleet_gym.evaluation.instruments import Instruments, InstrumentSettings
 from fleet_gym.evaluation.play import Episode, Plan, check_autoreset, play
 from fleet_gym.evaluation.policies import Policy, make_policy, policy_identity
@@ -73,8 +74,8 @@ def evaluate(
         frame_source: where images come from, as `CameraObsVideoRecorder` takes it; ``"auto"``: the environment's
             cameras on demand, else images of the observation, else ``render()``, else no videos.
         profile: mode of the memory profiler, ``"light"`` or ``"auto"``; ``"off"``: neither memory nor time.
-        config: JSON values that tell this run from others, beside the arguments: how the environment was made, which
-            weights a function acts with. A run in `out` is gone on with when all of them are equal.
+        config: JSON values that tell this run from others, beside the arguments and what the environment says of
+            itself: which weights a function acts with, for example. A run in `out` is gone on with when all are equal.
         on_episode: called with each episode as it ends, and at first with those of an interrupted run.
 
     Raises:
@@ -96,7 +97,7 @@ def evaluate(
         if not callable(acting):
             raise TypeError(f"policy: expected a name or a function from observations to actions, got {policy!r}")
         facts = {
-            **_env_facts(made),
+            **env_facts(made),
             **(config or {}),
             **policy_identity(policy),
             "episodes": episodes,
@@ -130,17 +131,6 @@ def _checked_options(
         one_of("profile", profile, get_args(Profile)),
     )
     return _Options(instruments, on_episode)
-
-
-def _env_facts(env: AnyVectorEnv) -> dict[str, Any]:
-    base: Any = env.unwrapped
-    spec = getattr(base, "spec", None)
-    kind = f"FleetGym/{type(base.task).__name__}-v0" if hasattr(base, "task") else type(base).__name__
-    facts: dict[str, Any] = {"env": kind if spec is None else spec.id}
-    if hasattr(base, "num_robots"):
-        facts["num_robots"] = base.num_robots
-    limit = getattr(base, "max_episode_steps", None) or getattr(spec, "max_episode_steps", None)
-    return facts if limit is None else {**facts, "max_steps": limit}
 
 
 def versions() -> dict[str, str]:

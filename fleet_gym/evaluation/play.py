@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from fleet_gym._validation import non_negative_int, positive_int
+from fleet_gym.vector_arguments import as_array
 from fleet_gym.video.infos import SUCCESS_KEYS, env_info, success_of
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -128,7 +130,8 @@ def play(
         The counted episodes that ended in a step, after every step.
 
     Raises:
-        ValueError: for rewards that are not one finite number per world.
+        TypeError: for actions of another kind than the environment's.
+        ValueError: for actions of another shape, or rewards that are not one finite number per world.
     """
     shares = plan.shares
     if np.all(done >= shares):
@@ -146,7 +149,7 @@ def play(
             worlds, seeds = np.flatnonzero(began), plan.seeds_at(running)
             begin(worlds, [seeds[world] for world in worlds])
         with acting():
-            actions = policy(observation)
+            actions = _checked_actions(policy(observation), env.action_space)
         observation, rewards, terminated, truncated, infos = env.step(actions)
         steps += 1
         returns += _checked_rewards(rewards, plan.num_envs)
@@ -196,6 +199,22 @@ def _episode(
         terminated=bool(terminated[world]),
         truncated=bool(truncated[world]),
     )
+
+
+def _checked_actions(actions: Any, space: spaces.Space[Any]) -> Any:
+    """Returns actions if they are one array of the space's shape and kind; those of composite spaces as they are.
+
+    An environment of others may take the first rows of too many, or ask for the right ones by an assertion.
+    """
+    if space.shape is None or space.dtype is None:
+        return actions
+    expected = f"actions of shape {space.shape} {space.dtype}, a row per world"
+    array = as_array("policy", actions, expected)
+    if array.dtype.kind not in ("iufb" if space.dtype.kind == "f" else "iub"):
+        raise TypeError(f"policy: expected {expected}, got dtype {array.dtype}")
+    if array.shape != space.shape:
+        raise ValueError(f"policy: expected {expected}, got {array.shape}")
+    return array
 
 
 def collisions_of(info: Mapping[str, Any]) -> int | None:

@@ -113,7 +113,13 @@ def _imported(name: str, env: AnyVectorEnv) -> Policy:
         found = getattr(found, part)
     if not callable(found):
         raise TypeError(f"policy: expected {name} to be a function of the vector environment, got {found!r}")
-    policy = found(env)
+    try:
+        policy = found(env)
+    except TypeError as error:  # most often a function of observations, or of nothing
+        raise TypeError(
+            f"policy: expected {name} to be a function of the vector environment that returns the policy, got from "
+            f"calling it: {error}"
+        ) from error
     if not callable(policy):
         raise TypeError(
             f"policy: expected {name}(env) to return a function from observations to actions, got {policy!r}"

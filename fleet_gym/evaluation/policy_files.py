@@ -20,7 +20,7 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 FORMAT = "fleet_gym.policy/1"
 #: Arguments of an environment that say how many, how it is drawn or when it is reset, and nothing about the task.
-_NOT_OF_THE_TASK = frozenset({"num_envs", "autoreset_mode", "vectorization_mode", "render_mode", "num_workers"})
+NOT_OF_THE_TASK = frozenset({"num_envs", "autoreset_mode", "vectorization_mode", "render_mode", "num_workers"})
 _NAMES = {
     "env": "environment",
     "task": "task",
@@ -262,7 +262,7 @@ def _making(
         env_id = spec.id if spec is not None else "FleetGym/Navigation-v0" if fleet else None
     if env_kwargs is None:
         env_kwargs = {} if spec is None else spec.kwargs
-    return env_id, {name: value for name, value in env_kwargs.items() if name not in _NOT_OF_THE_TASK}
+    return env_id, {name: value for name, value in env_kwargs.items() if name not in NOT_OF_THE_TASK}
 
 
 def _json(name: str, value: Mapping[str, Any]) -> Any:

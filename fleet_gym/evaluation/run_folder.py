@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet_gym.evaluation.env_facts import differing_settings
 from fleet_gym.evaluation.play import Episode, Plan
 from fleet_gym.evaluation.results import FORMAT, EvaluationResult
 from fleet_gym.video.episode_log import EPISODE_LOG, EpisodeRecord, append_episodes, read_episodes
@@ -182,12 +183,11 @@ def check_out(path: Path, config: Mapping[str, Any]) -> None:
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"out: expected a new folder or one of the same run, got a damaged {str(run)!r}") from None
     ours = json.loads(json.dumps(config))
-    for name in {**ours, **theirs}:
-        if theirs.get(name) != ours.get(name):
-            raise ValueError(
-                f"out: expected a new folder or one of the same run, got {str(path)!r} with another run: {name} is "
-                f"{theirs.get(name)!r} there, {ours.get(name)!r} here"
-            )
+    for name, (there, here) in differing_settings(theirs, ours).items():
+        raise ValueError(
+            f"out: expected a new folder or one of the same run, got {str(path)!r} with another run: {name} is "
+            f"{there!r} there, {here!r} here"
+        )
 
 
 def read_run(folder: str | os.PathLike[str]) -> EvaluationResult:

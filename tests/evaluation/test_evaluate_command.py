@@ -269,6 +269,8 @@ def test_comparing_two_runs_prints_a_table_and_writes_a_page(
         (["--policy=no_such_module:make"], "policy: expected a module that can be imported"),
         (["--policy=math:nothing"], "policy: expected a name of module math after the colon"),
         (["--policy=math:pi"], "policy: expected math:pi to be a function of the vector environment"),
+        (["--policy=os:getcwd"], "policy: expected os:getcwd to be a function of the vector environment that returns"),
+        (["--env-kwargs", '{"cameras": 3}'], "cameras: expected a list of cameras in env_kwargs, got 3"),
         (["--policy=builtins:id"], "policy: expected builtins:id(env) to return a function"),
         (["--cameras=left"], "cameras: expected names among ['front', 'overhead'], got left"),
         (

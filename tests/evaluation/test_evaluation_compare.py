@@ -87,6 +87,18 @@ def test_runs_of_one_environment_made_otherwise_are_compared_with_a_note() -> No
     assert compare(a, a).notes == ()
 
 
+def test_only_what_environments_are_makes_them_differ() -> None:
+    settings = {"robot": "diffbot", "task": {"num_obstacles": 4, "lidar_rays": 0}}
+    a = replace(run(range(20)), config={**CONFIG, "env_kwargs": {}, "env_settings": settings})
+    b = replace(a, config={**a.config, "env_kwargs": {"robot": "diffbot", "task_kwargs": {"num_obstacles": 4}}})
+    assert compare(a, b).notes == ()
+    other = {**settings, "task": {"num_obstacles": 8, "lidar_rays": 0}}
+    b = replace(a, config={**a.config, "env_settings": other})
+    assert compare(a, b).notes == ("The environments differ: task.num_obstacles: 4 and 8.",)
+    old = replace(a, config={**CONFIG, "env_kwargs": {"robot": "husky"}})  # of a version that did not write settings
+    assert compare(a, old).notes == ("The environments differ: env_kwargs.robot: None and 'husky'.",)
+
+
 def test_runs_of_different_environments_are_refused() -> None:
     other = replace(run(range(20)), config={**CONFIG, "env": "Pole-v1"})
     with pytest.raises(ValueError, match="of the same environment, got 'Coin-v0' and 'Pole-v1'"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import gymnasium as gym
 import numpy as np
 import pytest
 from coin_env import MEAN_RETURN, SUCCESS, CoinEnv, coin_envs, idle, truth
@@ -367,6 +368,47 @@ def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path) -> No
     (tmp_path / "letters" / "run.json").write_text("{")
     with pytest.raises(ValueError, match="got a damaged"):
         evaluate(coin_envs(2), idle, episodes=3, out=tmp_path / "letters")
+
+
+def test_an_environment_made_otherwise_is_another_run(tmp_path: Path) -> None:
+    def fleet(**task_kwargs: Any) -> FleetVectorEnv:
+        arguments: dict[str, Any] = {"num_robots": 1, "robot": "diffbot", "max_episode_steps": 3}
+        return FleetVectorEnv(1, **arguments, autoreset_mode="Disabled", task_kwargs=task_kwargs)
+
+    out = tmp_path / "run"
+    played = evaluate(fleet, "scripted", episodes=1, out=out, profile="off")
+    again = evaluate(lambda: fleet(collision_cost=0.5), "scripted", episodes=1, out=out, profile="off")
+    assert again == played
+    with pytest.raises(ValueError, match=r"another run: env_settings.task.collision_cost is 0.5 there, 0.25 here"):
+        evaluate(lambda: fleet(collision_cost=0.25), "scripted", episodes=1, out=out, profile="off")
+
+
+@pytest.mark.parametrize(
+    ("actions", "error", "message"),
+    [
+        (
+            np.zeros((3, 1)),
+            ValueError,
+            r"policy: expected actions of shape \(2, 1\) float32, a row per world, got \(3, 1\)",
+        ),
+        (np.zeros(2), ValueError, r"policy: expected actions of shape \(2, 1\) float32, a row per world, got \(2,\)"),
+        ([[0.0], [0.0, 1.0]], ValueError, r"policy: expected actions of shape \(2, 1\) .*got list"),
+        (None, TypeError, r"policy: expected actions of shape \(2, 1\) .*got dtype object"),
+    ],
+)
+def test_actions_of_another_shape_are_the_policys_fault(actions: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        evaluate(coin_envs(2), lambda observation: actions, episodes=2)
+
+
+def test_a_discrete_action_is_a_whole_number() -> None:
+    env = gym.make_vec(
+        "CartPole-v1", 2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": AutoresetMode.DISABLED}
+    )
+    with pytest.raises(TypeError, match=r"policy: expected actions of shape \(2,\) int64.* got dtype float64"):
+        evaluate(env, lambda observation: np.zeros(2), episodes=2)
+    assert len(evaluate(env, lambda observation: [0, 1], episodes=2).episodes) == 2
+    env.close()
 
 
 def test_a_run_that_fails_at_once_leaves_the_folder_to_a_mended_one(tmp_path: Path) -> None:
