@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` takes ten times as long, to turn numbers into enums
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
+PATIENCE = 5.0  # seconds
 _HELD = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGALRM, _signal.SIGUSR1, _signal.SIGUSR2)
 
 
 class HeldSignals:
     """A context within which handlers written in Python, such as that of Ctrl-C, wait for its end.
 
-    One that raises would leave the bookkeeping of a step half done wherever it was. The second signal of a kind is let
-    through at once, so that a program that waits for something stuck can still be ended by hand. Only Python's main
-    thread runs handlers; in any other this does nothing.
+    One that raises would leave the bookkeeping of a step half done wherever it was. A signal that comes again after
+    `PATIENCE` is let through, so that a program that waits for something stuck can still be ended by hand. Only
+    Python's main thread runs handlers; in any other this does nothing.
     """
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
-        self._noted: list[int] = []
+        self._noted: dict[int, float] = {}  # when they came
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -40,16 +42,15 @@ class HeldSignals:
         self._raise_noted()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if number in self._noted:
-            self._noted.remove(number)
+        came = self._noted.setdefault(number, time.monotonic())
+        if time.monotonic() - came > PATIENCE:
+            del self._noted[number]
             self._before[number](number, frame)
-        else:
-            self._noted.append(number)
 
     def _raise_noted(self) -> None:
         try:
             while self._noted:
-                _signal.raise_signal(self._noted.pop(0))
+                _signal.raise_signal(self._noted.popitem()[0])
         finally:  # one may raise
             if self._noted:
                 self._raise_noted()

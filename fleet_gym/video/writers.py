@@ -255,6 +255,9 @@ class EpisodeVideoWriter:
         if self._process is not None:
             self._process.kill()
             self._forget_process(self._process)
+        elif self._writer is not None and self._watched and self._writer.proc.poll() is None:
+            self._writer.proc.kill()  # started, and interrupted before it could be taken over
+            self._writer.proc.wait()
 
     def _forget_process(self, process: FfmpegProcess) -> None:
         self._frames = process.frames

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from fleet_gym.video import held_signals
 from fleet_gym.video.held_signals import HeldSignals
 
 
@@ -41,9 +42,24 @@ def test_a_handler_waits_for_the_end(terminate, number, error):
         next(held)
 
 
-def test_the_second_of_a_kind_is_let_through(terminate):
-    held = hold(signal.SIGINT, signal.SIGTERM, signal.SIGINT)
-    assert (next(held), next(held)) == (signal.SIGINT, signal.SIGTERM)
+def test_they_wait_however_often_they_come(terminate):
+    held = hold(*[signal.SIGINT] * 20)
+    assert [next(held) for _ in range(20)] == [signal.SIGINT] * 20
+    with pytest.raises(KeyboardInterrupt):
+        next(held)
+
+
+def test_one_that_comes_again_much_later_is_let_through(terminate, monkeypatch):
+    monkeypatch.setattr(held_signals, "PATIENCE", -1.0)
+    held = hold(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        next(held)
+    monkeypatch.undo()
+
+
+def test_all_that_came_are_told(terminate):
+    held = hold(signal.SIGTERM, signal.SIGINT)
+    assert (next(held), next(held)) == (signal.SIGTERM, signal.SIGINT)
     with pytest.raises(Ended) as caught:
         next(held)
     assert isinstance(caught.value.__context__, KeyboardInterrupt)
