@@ -88,6 +88,19 @@ def test_goals_are_reached_exactly_and_at_rest(robot, goal):
     assert world.routes.target(0) is None
 
 
+@pytest.mark.parametrize("offset", [0.1, -0.1])
+@pytest.mark.parametrize("ahead", [-0.02, 0.0, 0.05, 0.1, 0.15])
+def test_nobody_turns_round_for_a_goal_beside_his_axle(offset, ahead):
+    world = World([model(axle_offset=offset)], 0.02)
+    world.routes.follow(0, np.array([(ahead, 0.0, NAN)]))
+    way = world.run(4)
+    np.testing.assert_allclose(way[-1, :2], (ahead, 0.0), atol=1e-12)
+    if ahead >= min(0.0, offset):
+        np.testing.assert_allclose(way[:, 2], 0.0, atol=1e-12)
+        steps = np.diff(way[:, 0], prepend=0.0)
+        assert np.abs(steps).sum() == pytest.approx(abs(ahead), abs=1e-9)
+
+
 @pytest.mark.parametrize("drive", ["differential", "omnidirectional"])
 def test_motion_does_not_depend_on_the_step_size(drive):
     path = np.array([(2, 0, NAN), (2, 1, 1.0), (0, 0, NAN), (-0.3, 0.2, 0.0)], dtype=float)

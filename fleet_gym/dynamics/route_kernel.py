@@ -100,6 +100,10 @@ def _leg_pose(
     if distance > 1e-9:
         bearing = np.arctan2(dy, dx)
     if not has_heading:  # the origin, not the drive's centre, is to arrive
+        if distance <= abs(offset) + 1e-9 and abs(_wrap(bearing - leg[LEG_HEADING])) > np.pi / 2.0:
+            # The goal lies between origin and centre, or near: no need to turn round for it.
+            bearing += np.pi
+            distance = -distance
         distance += offset
     first = _wrap(bearing - leg[LEG_HEADING])
     last = _wrap(goal[2] - bearing) if has_heading else 0.0
