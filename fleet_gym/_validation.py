@@ -7,6 +7,8 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 
 def positive_int(name: str, value: Any, maximum: int | None = None) -> int:
     """Returns `value` as int if it is a whole number of at least 1 and, if given, at most `maximum`.
@@ -36,6 +38,17 @@ def _int_in(name: str, value: Any, minimum: int, maximum: int | None) -> int:
     if number < minimum or (maximum is not None and number > maximum):
         raise ValueError(message)
     return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """Returns `value` as bool if it is one, NumPy's included.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+    return bool(value)
 
 
 def finite_float(

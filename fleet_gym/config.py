@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -53,6 +53,22 @@ _Loader.add_implicit_resolver(
 )
 
 
+#: Keys of a robot that only a grid looks at, and what kinds of obstacles look at.
+_OF_GRIDS = ("position", "spacing", "yaw")
+_OF_OBSTACLES = {
+    "box": ("position", "size", "yaw", "elevation"),
+    "cylinder": ("position", "size", "elevation"),
+    "wall": ("start", "end", "thickness", "height", "elevation"),
+}
+
+
+def _refuse_unused(entry: _Strict, keys: Collection[str], of: str) -> None:
+    """Refuses keys that would have no effect: whoever wrote them expects one."""
+    for key in sorted(entry.model_fields_set.intersection(keys)):
+        if getattr(entry, key) is not None:
+            raise ValueError(f"{key}: expected none of {of}, got {getattr(entry, key)!r}")
+
+
 class RobotConfig(_Strict):
     """One robot, or several of a kind."""
 
@@ -85,6 +101,8 @@ class RobotConfig(_Strict):
             raise ValueError("patrol: expected a path")
         if self.static and given:
             raise ValueError(f"static: expected a robot without {given[0]}")
+        if self.layout == "random":
+            _refuse_unused(self, _OF_GRIDS, "a random layout, which draws places and directions")
         return self
 
 
@@ -103,6 +121,9 @@ class ObstacleConfig(_Strict):
 
     @model_validator(mode="after")
     def _complete(self) -> ObstacleConfig:
+        used = _OF_OBSTACLES[self.kind]
+        unused = set().union(*_OF_OBSTACLES.values()) - set(used)
+        _refuse_unused(self, unused, f"a {self.kind}, which has {', '.join(used)}")
         if self.kind == "wall":
             if self.start is None or self.end is None or self.start == self.end:
                 raise ValueError("a wall needs start and end, which differ")
@@ -192,6 +213,8 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[Sim
         raise ConfigError(f"config: expected a readable YAML file, got {str(path)!r} ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected YAML, but {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: expected YAML, but it is nested too deeply") from None
     if content is None:
         content = {}
     if not isinstance(content, dict):
@@ -210,7 +233,13 @@ def checked(model: type[_M], values: Mapping[Any, Any], origin: str = "") -> _M:
     Raises:
         ConfigError: naming the first wrong keys.
     """
-    plain = {str(key): _plain(value) for key, value in values.items()}
+    plain = {}
+    for key, value in values.items():
+        try:
+            plain[str(key)] = _plain(value)
+        except RecursionError:
+            named = f"{origin}: {key}" if origin else str(key)
+            raise ConfigError(f"{named}: expected a value with an end, got one that contains itself") from None
     try:
         return model.model_validate(plain)
     except ValidationError as error:

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,13 @@ from fleet_gym.profiling.settings import MemorySettings
 from fleet_gym.profiling.timing import TimeProfiler
 from fleet_gym.simulation_callbacks import Callback, make_callback, steps_in
 from fleet_gym.simulation_fleet import SimulatedFleet
+from fleet_gym.simulation_interrupts import Interrupts
 from fleet_gym.simulation_map import occupied_pixels
 from fleet_gym.simulation_pacing import Pacer
 from fleet_gym.simulation_world import build_scene
 
 if TYPE_CHECKING:
+    from fleet_gym.engine import Engine
     from fleet_gym.simulation_viewer import Viewer
 
 logger = logging.getLogger("fleet_gym.simulation")
@@ -80,8 +82,9 @@ class MultiRobotSimulationCore(SimulatedFleet):
 
     def _start(self, config: SimulationConfig, folder: Path) -> None:
         super().__init__(config)
-        self._step_count = 0
+        self._step_count = self._steps_made = 0
         self._is_paused = self._is_stopping = False
+        self._interrupts = Interrupts()
         self._callbacks: list[Callback] = []
         self._collision_callbacks: list[CollisionCallback] = []
         self._pairs = np.zeros(0, dtype=np.int64)
@@ -153,14 +156,15 @@ class MultiRobotSimulationCore(SimulatedFleet):
             timing.clock.begin_step()
         try:
             try:
-                self._advance(engine)
-                self._step_count += 1
-                self._call_back()
-                self._show()
+                with self._interrupts:
+                    self._move(engine)
+                    self._call_back()
+                    self._show()
+                    self._interrupts.deliver()
             finally:
                 if timing is not None:
                     timing.end_step()
-                if memory is not None:
+                if memory is not None and not self._is_closed:
                     memory.after_step(before)
         except Exception:
             self.close()
@@ -187,23 +191,19 @@ class MultiRobotSimulationCore(SimulatedFleet):
         length = self.config.duration if duration is None else finite_float("duration", duration, minimum=0.0)
         limit = None if length is None else steps_in(length, self.config.control_dt)
         self._is_stopping = False
-        done = 0
+        began = self._steps_made
         try:
-            self._pacer.start(self.sim_time)
-            while (limit is None or done < limit) and self._goes_on():
-                if self._wait_while_paused():
-                    continue
-                began = self._step_count
-                self.step_once()
-                done += 1
-                if self._step_count != began + 1:  # a callback has reset the time
-                    self._pacer.start(self.sim_time)
-                self._pacer.wait(self.sim_time)
+            with self._interrupts:
+                self._pacer.start(self.sim_time)
+                while (limit is None or self._steps_made - began < limit) and self._goes_on():
+                    if not self._wait_while_paused():
+                        self.step_once()
+                        self._pacer.wait(self.sim_time)
         except KeyboardInterrupt:
-            logger.info("stopped by Ctrl+C after %d steps", done)
+            logger.info("stopped by Ctrl+C after %d steps", self._steps_made - began)
         finally:
             self._flush()
-        return done
+        return self._steps_made - began
 
     def stop(self) -> None:
         """Ends the running `run_simulation` after the present step; without one it does nothing."""
@@ -226,6 +226,7 @@ class MultiRobotSimulationCore(SimulatedFleet):
         self._require_open()
         self._place_at_spawn()
         self._step_count = 0
+        self._pacer.start(0.0)
         self._pairs = np.zeros(0, dtype=np.int64)
         for callback in self._callbacks:
             callback.last_step = 0
@@ -250,6 +251,15 @@ class MultiRobotSimulationCore(SimulatedFleet):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _move(self, engine: Engine) -> None:
+        self._interrupts.hold()
+        try:
+            self._advance(engine)
+            self._step_count += 1
+            self._steps_made += 1
+        finally:
+            self._interrupts.release()
+
     def _goes_on(self) -> bool:
         return not (self._is_stopping or self._is_closed) and (self._viewer is None or self._viewer.is_open)
 
@@ -267,7 +277,7 @@ class MultiRobotSimulationCore(SimulatedFleet):
             self._memory.flush()
 
     def _show(self) -> None:
-        if self._viewer is None:
+        if self._viewer is None or self._is_closed:
             return
         with phase("viewer"):
             engine = self._built()
@@ -309,11 +319,14 @@ class MultiRobotSimulationCore(SimulatedFleet):
         with phase("callbacks"):
             if self._collision_callbacks:
                 self._report_collisions()
-            for callback in tuple(self._callbacks):
-                if callback.is_due(self._step_count):
-                    elapsed = (self._step_count - callback.last_step) * self.config.control_dt
-                    callback.last_step = self._step_count
-                    callback.function(self, elapsed)
+            step = self._step_count
+            due = [(callback, step - callback.last_step) for callback in self._callbacks if callback.is_due(step)]
+            for callback, steps in due:
+                if self._is_closed:
+                    return
+                if self._step_count == step:  # none before it has reset the time
+                    callback.last_step = step
+                callback.function(self, steps * self.config.control_dt)
 
     def _report_collisions(self) -> None:
         pairs = self.contacts()
@@ -324,6 +337,8 @@ class MultiRobotSimulationCore(SimulatedFleet):
         self._pairs = codes
         if len(started) or len(ended):
             for callback in tuple(self._collision_callbacks):
+                if self._is_closed:
+                    return
                 callback(self, _pairs_of(started), _pairs_of(ended))
 
     # ---- Profiling ----
@@ -369,7 +384,9 @@ class MultiRobotSimulationCore(SimulatedFleet):
 
     def _add_configured(self, entry: ObstacleConfig) -> None:
         if entry.kind == "wall" and entry.start is not None and entry.end is not None:
-            self.add_wall(entry.start, entry.end, thickness=entry.thickness, height=entry.height)
+            self.add_wall(
+                entry.start, entry.end, thickness=entry.thickness, height=entry.height, elevation=entry.elevation
+            )
         elif entry.position is not None and entry.size is not None:
             if entry.kind == "box":
                 self.add_box(entry.position, entry.size, entry.yaw, elevation=entry.elevation)
@@ -402,6 +419,9 @@ class MultiRobotSimulationCore(SimulatedFleet):
 class _named:
     """Puts the key of a configuration entry in front of what is wrong with it."""
 
+    #: Arguments that are another key's values.
+    _KEYS: ClassVar = {"command": "velocity", "robot": "model"}
+
     def __init__(self, key: str) -> None:
         self._key = key
 
@@ -410,7 +430,8 @@ class _named:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, ValueError) and not isinstance(error, ConfigError):
-            raise ConfigError(f"{self._key}.{error}") from None
+            argument, colon, message = str(error).partition(":")
+            raise ConfigError(f"{self._key}.{self._KEYS.get(argument, argument)}{colon}{message}") from None
 
 
 def _pairs_of(codes: NDArray[np.int64]) -> NDArray[np.int64]:

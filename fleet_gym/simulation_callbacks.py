@@ -11,10 +11,14 @@ from fleet_gym._validation import finite_float
 
 #: Decimal fractions such as 0.1 and divisions such as 1 / 240 are meant, not their nearest binary numbers.
 _LARGEST_DENOMINATOR = 10**6
+#: What is smaller than this needs larger denominators.
+_SMALL = 1e-3
 
 
 def exact(value: float) -> Fraction:
-    """The simple fraction that a float stands for."""
+    """The simple fraction that a float >= 0 stands for."""
+    if 0.0 < value < _SMALL:
+        return 1 / exact(1.0 / value) if value > _SMALL**4 else Fraction(value)
     return Fraction(value).limit_denominator(_LARGEST_DENOMINATOR)
 
 
@@ -61,6 +65,4 @@ def make_callback(
         raise ValueError(
             f"frequency: expected at most {1 / control_dt:g} Hz, once per step of {control_dt:g} s, got {frequency:g}"
         )
-    if per_step <= 0:
-        raise ValueError(f"frequency: expected at least 1e-6 Hz, got {frequency!r}")
     return Callback(function, per_step, step)

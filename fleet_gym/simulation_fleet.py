@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fleet_gym._validation import finite_float
+from fleet_gym._validation import finite_float, flag
 from fleet_gym.config import SimulationConfig
 from fleet_gym.dynamics.route_kernel import ARRIVED
 from fleet_gym.engine import Engine, Placement
@@ -155,10 +155,11 @@ class SimulatedFleet(SimulatedRobots):
         Raises:
             ValueError: see `set_goal`, or an empty path.
         """
-        path = items("path", path, "a list of way points")
+        path, repeats = items("path", path, "a list of way points"), flag("patrol", patrol)
         if not path:
             raise ValueError("path: expected at least one way point, got none")
-        self._motions[robot] = _Motion(waypoints=self._waypoints(robot, path), repeats=bool(patrol))
+        names = [f"path[{k}]" for k in range(len(path))]
+        self._motions[robot] = _Motion(waypoints=self._waypoints(robot, path, names), repeats=repeats)
 
     def random_walk(self, robot: int) -> None:
         """Sends a robot to random points of the arena for ever; seed and id decide which. Blocked for 1 s it goes on.
@@ -261,7 +262,9 @@ class SimulatedFleet(SimulatedRobots):
 
     # ---- Checks ----
 
-    def _waypoints(self, robot: int, path: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    def _waypoints(
+        self, robot: int, path: Sequence[Sequence[float]], names: Sequence[str] = ("goal",)
+    ) -> NDArray[np.float64]:
         model = self._mobile(robot)
         if model.drive == "ackermann":
             raise ValueError(
@@ -270,13 +273,13 @@ class SimulatedFleet(SimulatedRobots):
             )
         half = self.config.arena_size / 2
         rows = []
-        for way_point in path:
-            entries = items("goal", way_point, "x, y or x, y, yaw")
+        for name, way_point in zip(names, path, strict=True):
+            entries = items(name, way_point, "x, y or x, y, yaw")
             if len(entries) not in (2, 3):
-                raise ValueError(f"goal: expected x, y or x, y, yaw, got {way_point!r}")
-            values = [finite_float("goal", value) for value in entries]
+                raise ValueError(f"{name}: expected x, y or x, y, yaw, got {way_point!r}")
+            values = [finite_float(name, value) for value in entries]
             if max(abs(values[0]), abs(values[1])) > half:
-                raise ValueError(f"goal: expected a point in the arena, |x| and |y| <= {half:g} m, got {way_point!r}")
+                raise ValueError(f"{name}: expected a point in the arena, |x| and |y| <= {half:g} m, got {way_point!r}")
             rows.append([*values[:2], values[2] if len(values) == 3 else math.nan])
         return np.array(rows)
 

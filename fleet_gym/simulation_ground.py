@@ -67,7 +67,13 @@ class SimulatedGround(ABC):
         return self._add_obstacle(Shape("cylinder", (r, r, h)), x, y, 0.0, elevation)
 
     def add_wall(
-        self, start: Sequence[float], end: Sequence[float], *, thickness: float = 0.1, height: float = 1.0
+        self,
+        start: Sequence[float],
+        end: Sequence[float],
+        *,
+        thickness: float = 0.1,
+        height: float = 1.0,
+        elevation: float = 0.0,
     ) -> int:
         """Puts a wall from `start` to `end` (x, y in m) into the way; see `add_box`."""
         (x0, y0), (x1, y1) = point("start", start), point("end", end)
@@ -76,7 +82,7 @@ class SimulatedGround(ABC):
             raise ValueError(f"end: expected another point than start, got {tuple(end)!r}")
         t, h = _lengths("thickness, height", (thickness, height), 2)
         yaw = math.atan2(y1 - y0, x1 - x0)
-        return self._add_obstacle(Shape("box", (length, t, h)), (x0 + x1) / 2, (y0 + y1) / 2, yaw, 0.0)
+        return self._add_obstacle(Shape("box", (length, t, h)), (x0 + x1) / 2, (y0 + y1) / 2, yaw, elevation)
 
     def add_occupancy_grid(
         self,
@@ -128,19 +134,16 @@ class SimulatedGround(ABC):
         for number, (shape, x, y, yaw, elevation) in enumerate(places, start=self._next_id):
             z = finite_float("elevation", elevation, minimum=0.0) + shape.height / 2
             new.append(Obstacle(number, shape, x, y, z, finite_float("yaw", yaw)))
-        robots = [
-            (robot, outline(robot.model, *pose))
-            for robot, pose in zip(self._robots, self._poses().tolist(), strict=True)
-            if robot.collides
-        ]
-        for obstacle in new:
-            alone = Occupancy(np.zeros(0), [obstacle])
-            for robot, mover in robots:
-                if alone.obstacle_gap(mover, robot.model.height)[0] < 0:
-                    raise ValueError(
-                        f"position: expected a free place, got ({obstacle.x:g}, {obstacle.y:g}) where robot "
-                        f"{robot.id} stands"
-                    )
+        taken = Occupancy(np.zeros(0), new)
+        for robot, pose in zip(self._robots, self._poses().tolist(), strict=True):
+            if not robot.collides:
+                continue
+            gap, row = taken.obstacle_gap(outline(robot.model, *pose), robot.model.height)
+            if gap < 0:
+                raise ValueError(
+                    f"position: expected a free place, got ({new[row].x:g}, {new[row].y:g}) where robot "
+                    f"{robot.id} stands"
+                )
         self._next_id += len(new)
         self._obstacles += new
         self._is_built = False

@@ -58,14 +58,15 @@ def occupied_pixels(path: str | os.PathLike[str], threshold: int) -> NDArray[np.
 
     try:
         with Image.open(Path(path)) as image:
-            if image.mode == "F":
-                raise ValueError(f"image: expected whole grey values, got floats in {os.fspath(path)!r}")
-            if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion cuts off what is above 255
+            mode = image.mode
+            if mode.startswith("I"):  # 16 bits; Pillow's own conversion cuts off what is above 255
                 grey = np.asarray(image) / 257.0
             else:
                 over = image.convert("RGBA")
                 white = Image.new("RGBA", over.size, (255, 255, 255, 255))
                 grey = np.asarray(Image.alpha_composite(white, over).convert("L"))
-    except (OSError, UnidentifiedImageError) as error:
+    except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise ValueError(f"image: expected a readable image file, got {os.fspath(path)!r} ({error})") from None
+    if mode == "F":
+        raise ValueError(f"image: expected whole grey values, got floats in {os.fspath(path)!r}")
     return np.asarray(grey[::-1] < threshold)

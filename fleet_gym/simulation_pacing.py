@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -38,4 +39,4 @@ class Pacer:
         if self._rtf > 0.0:
             ahead = self._began + (sim_time - self._offset) / self._rtf - self._clock()
             if ahead > 0.0:
-                self.sleep(ahead)
+                self.sleep(min(ahead, threading.TIMEOUT_MAX))

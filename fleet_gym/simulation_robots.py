@@ -9,7 +9,7 @@ from numbers import Integral
 
 import numpy as np
 
-from fleet_gym._validation import finite_float, positive_int
+from fleet_gym._validation import finite_float, flag, positive_int
 from fleet_gym.config import SimulationConfig
 from fleet_gym.simulation_ground import SimulatedGround, point
 from fleet_gym.simulation_world import MAX_TRIES, Occupancy, Robot, is_inside, outline, static_model
@@ -106,14 +106,14 @@ class SimulatedRobots(SimulatedGround):
         columns = math.ceil(math.sqrt(count))
         rows = math.ceil(count / columns)
         heading = finite_float("yaw", yaw)
-        poses = [
+        poses = (
             (
                 middle_x + (k % columns - (columns - 1) / 2) * step,
                 middle_y + (k // columns - (rows - 1) / 2) * step,
                 heading,
             )
             for k in range(count)
-        ]
+        )
         return self._add_all(poses, complete, collides)
 
     def spawn_random(
@@ -204,6 +204,7 @@ class SimulatedRobots(SimulatedGround):
 
     def _model(self, model: RobotLike, static: bool, collides: bool, footprint: Footprint | None) -> RobotModel:
         self._require_open()
+        static, collides = flag("static", static), flag("collides", collides)
         try:
             complete = robot_model(model, footprint=footprint)
         except ValueError as error:
@@ -222,9 +223,9 @@ class SimulatedRobots(SimulatedGround):
             plan_slot(complete)
         return static_model(complete) if static else complete
 
-    def _add_all(self, poses: Sequence[tuple[float, float, float]], model: RobotModel, collides: bool) -> list[int]:
+    def _add_all(self, poses: Iterable[tuple[float, float, float]], model: RobotModel, collides: bool) -> list[int]:
         side = self.config.arena_size
-        taken = self._fresh_occupancy()
+        taken, accepted = self._fresh_occupancy(), []
         for x, y, yaw in poses:
             robot = outline(model, x, y, yaw - model.forward_yaw)
             if not is_inside(robot, side):
@@ -232,6 +233,7 @@ class SimulatedRobots(SimulatedGround):
                     f"position: expected a place in the arena of {side:g} m for a {model.name!r} "
                     f"({model.footprint_radius:.3g} m), got ({x:g}, {y:g})"
                 )
+            accepted.append((x, y, yaw))
             if not collides:
                 continue
             gap, row = taken.obstacle_gap(robot, model.height)
@@ -241,7 +243,7 @@ class SimulatedRobots(SimulatedGround):
             if gap < 0:
                 raise ValueError(f"position: expected a free place, got ({x:g}, {y:g}) where another robot stands")
             taken.add(robot)
-        robots = [Robot(self._next_id + k, model, *pose, collides) for k, pose in enumerate(poses)]
+        robots = [Robot(self._next_id + k, model, *pose, collides) for k, pose in enumerate(accepted)]
         self._next_id += len(robots)
         self._rows.update({robot.id: len(self._robots) + k for k, robot in enumerate(robots)})
         self._robots += robots

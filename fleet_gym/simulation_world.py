@@ -143,7 +143,8 @@ class Occupancy:
     """
 
     def __init__(self, robots: NDArray[np.float64], obstacles: Sequence[Obstacle]) -> None:
-        self._robots = robots.reshape(-1, len(MOVER_COLUMNS))
+        self._rows = robots.reshape(-1, len(MOVER_COLUMNS))
+        self._count = len(self._rows)
         self._obstacles = obstacles
         self._outlines = np.zeros((len(obstacles), len(MOVER_COLUMNS)))
         for row, o in zip(self._outlines, obstacles, strict=True):
@@ -157,7 +158,10 @@ class Occupancy:
 
     def add(self, robot: NDArray[np.float64]) -> None:
         """Takes a robot (12,) into account."""
-        self._robots = np.concatenate([self._robots, robot[None]])
+        if self._count == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros((self._count + 16, len(MOVER_COLUMNS)))])
+        self._rows[self._count] = robot
+        self._count += 1
 
     def robot_gap(self, robot: NDArray[np.float64], within: float = 0.0) -> tuple[float, int]:
         """Smallest gap between a robot (12,) and the others, and whose row; inf and -1 without any.
@@ -166,7 +170,7 @@ class Occupancy:
             robot: see `outline`.
             within: m, gaps up to this are exact, wider ones at least as wide as said.
         """
-        return _smallest_gap(robot, self._robots, within)
+        return _smallest_gap(robot, self._rows[: self._count], within)
 
     def obstacle_gap(self, robot: NDArray[np.float64], height: float, within: float = 0.0) -> tuple[float, int]:
         """As `robot_gap`, to the obstacles that are not above the robot's height (m)."""
@@ -180,7 +184,9 @@ class Occupancy:
 
     def copy(self) -> Occupancy:
         """One that can be added to without changing this one."""
-        return copy(self)
+        other = copy(self)
+        other._rows = self._rows.copy()
+        return other
 
 
 def _smallest_gap(robot: NDArray[np.float64], others: NDArray[np.float64], within: float) -> tuple[float, int]:

@@ -67,6 +67,22 @@ def test_an_empty_file_is_all_defaults(tmp_path):
             {"obstacles": [{"kind": "box", "position": [0, 0], "size": [1, 1]}]},
             r"obstacles\[0\]: a box needs .*3 lengths",
         ),
+        (
+            {"obstacles": [{"kind": "box", "position": [0, 0], "size": [1, 1, 1], "height": 3}]},
+            r"obstacles\[0\]: height: expected none of a box, which has position, size, yaw, elevation, got 3",
+        ),
+        (
+            {"obstacles": [{"kind": "cylinder", "position": [0, 0], "size": [1, 1], "yaw": 1}]},
+            r"obstacles\[0\]: yaw: expected none of a cylinder",
+        ),
+        (
+            {"obstacles": [{"kind": "wall", "start": [0, 0], "end": [1, 1], "position": [0, 0]}]},
+            r"obstacles\[0\]: position: expected none of a wall",
+        ),
+        (
+            {"robots": [{"model": "a", "layout": "random", "position": [3, 3]}]},
+            r"robots\[0\]: position: expected none of a random layout",
+        ),
         ({"physics": True, "collision_response": "report"}, "collision_response: expected 'stop' with physics"),
         ({"physics": True, "control_dt": 0.1234}, "control_dt: expected a whole number of 1/240 s"),
     ],
@@ -83,6 +99,8 @@ def test_errors_of_a_file_name_the_file(tmp_path):
         ("a: [1\n", r"wrong\.yaml: expected YAML"),
         ("seed: 1\nseed: 2\n", r"wrong\.yaml: expected YAML, but key 'seed' stands twice"),
         ("robots:\n- {model: a, goal: [1, 2], goal: [2, 1]}\n", r"wrong\.yaml: .*key 'goal' stands twice"),
+        ("robots: &all [*all]\n", r"wrong\.yaml: robots: expected a value with an end, got one that contains itself"),
+        ("a: " + 10_000 * "[" + "\n", r"wrong\.yaml: expected YAML, but it is nested too deeply"),
         ("- 1\n", r"wrong\.yaml: expected keys and values at the top, got list"),
     ):
         path.write_text(content)

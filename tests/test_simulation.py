@@ -110,7 +110,17 @@ def test_a_leak_in_a_callback_shows_as_growth(caplog):
 
 @pytest.mark.parametrize(
     ("frequency", "dt", "seconds", "calls"),
-    [(10, 0.1, 100, 1000), (5, 0.1, 100, 500), (1, 0.1, 100, 100), (240, 1 / 240, 100, 24_000), (3, 0.1, 100, 300)],
+    [
+        (10, 0.1, 100, 1000),
+        (5, 0.1, 100, 500),
+        (1, 0.1, 100, 100),
+        (240, 1 / 240, 100, 24_000),
+        (3, 0.1, 100, 300),
+        (10, 1e-7, 0.01, 0),
+        (1e4, 1e-7, 0.01, 100),
+        (714, 1.4e-6, 0.14, 99),
+        (1e-9, 1e6, 1e10, 10),
+    ],
 )
 def test_callbacks_are_called_exactly_as_often_as_their_frequency_says(frequency, dt, seconds, calls):
     callback = make_callback(print, frequency, dt, 0)
@@ -131,10 +141,37 @@ def test_ten_hertz_for_a_hundred_seconds_are_a_thousand_calls(sim):
     assert sum(elapsed) == pytest.approx(100.0)
 
 
-@pytest.mark.parametrize("frequency", [0, -1, 10.5, float("nan"), float("inf"), 1e-9])
+@pytest.mark.parametrize("frequency", [0, -1, 10.5, float("nan"), float("inf")])
 def test_impossible_frequencies_are_refused(sim, frequency):
     with pytest.raises(ValueError, match="frequency: expected"):
         sim.register_callback(print, frequency=frequency)
+
+
+@pytest.mark.parametrize("frequency", [None, 5])
+def test_a_reset_in_a_callback_takes_no_time_from_the_others(sim, frequency):
+    seen = []
+    sim.register_callback(lambda core, dt: core.reset() if core.step_count == 4 else None)
+    sim.register_callback(lambda core, dt: seen.append(dt), frequency=frequency)
+    assert sim.run_simulation(duration=1.2) == 12
+    assert seen == pytest.approx([0.1] * 12 if frequency is None else [0.2] * 6)
+
+
+def test_steps_made_by_a_callback_count(sim):
+    sim.register_callback(lambda core, dt: core.step_once() if core.step_count == 3 else None)
+    assert sim.run_simulation(duration=1.0) == 10
+    assert sim.sim_time == pytest.approx(1.0)
+
+
+def test_a_callback_may_close_the_simulation(caplog):
+    caplog.set_level(logging.INFO, logger="fleet_gym")
+    seen = []
+    simulation = MultiRobotSimulationCore(enable_memory_profiling=True, enable_time_profiling=True)
+    simulation.register_callback(lambda core, dt: core.close() if core.step_count == 3 else None)
+    simulation.register_callback(lambda core, dt: seen.append(core.step_count))
+    assert simulation.run_simulation(duration=1.0) == 3
+    assert seen == [1, 2]
+    assert simulation.get_memory_usage()["peak_mb"] > 0
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_wrong_callbacks_are_refused(sim):
@@ -170,7 +207,7 @@ def test_stop_and_ctrl_c_end_a_run_and_nothing_else():
         sim.register_callback(lambda core, dt: core.stop() if core.step_count == 7 else None)
         assert sim.run_simulation() == 7
         sim.register_callback(lambda core, dt: os.kill(os.getpid(), signal.SIGINT) if core.step_count == 12 else None)
-        assert sim.run_simulation(duration=100.0) in (4, 5)
+        assert sim.run_simulation(duration=100.0) == 5
         assert sim.get_memory_usage()["current_mb"] > 0
         assert sim.run_simulation(duration=1.0) == 10
 
@@ -218,6 +255,12 @@ def test_pacing_follows_the_wall_clock_without_drift():
     sim.close()
     assert now[0] - 100.0 == pytest.approx(30.0, rel=1e-3)
     assert len(slept) == 600
+
+
+def test_a_target_near_zero_waits_as_long_as_a_clock_can():
+    sleeps = []
+    Pacer(1e-300, clock=lambda: 0.0, sleep=sleeps.append).wait(0.1)
+    assert sleeps == [threading.TIMEOUT_MAX]
 
 
 def test_without_a_target_nobody_sleeps():
@@ -355,7 +398,10 @@ def test_a_lasting_contact_does_not_begin_again_when_somebody_is_spawned(sim):
         (lambda sim, robot: sim.spawn_grid("diffbot", 2.5), "count: expected an int >= 1, got 2.5"),
         (lambda sim, robot: sim.set_goal(robot, 5), "goal: expected x, y or x, y, yaw, got 5"),
         (lambda sim, robot: sim.set_path(robot, 5), "path: expected a list of way points, got 5"),
-        (lambda sim, robot: sim.set_path(robot, [1, 2]), "goal: expected x, y or x, y, yaw, got 1"),
+        (lambda sim, robot: sim.set_path(robot, [1, 2]), r"path\[0\]: expected x, y or x, y, yaw, got 1"),
+        (lambda sim, robot: sim.set_path(robot, [(1, 2)], patrol="no"), "patrol: expected True or False, got 'no'"),
+        (lambda sim, robot: sim.spawn("diffbot", (5, 5), static="no"), "static: expected True or False, got 'no'"),
+        (lambda sim, robot: sim.spawn_grid("diffbot", 2, collides=0), "collides: expected True or False, got 0"),
         (lambda sim, robot: sim.set_velocity(robot, 1.0), "command: expected a list of numbers, got 1.0"),
         (lambda sim, robot: sim.set_velocity(robot, ("1", 0)), "command: expected a finite number, got '1'"),
         (lambda sim, robot: sim.set_velocities("fast"), r"commands: expected numbers of shape \(1, 2\), got 'fast'"),
@@ -443,6 +489,12 @@ def test_a_full_arena_is_an_error_and_leaves_nothing_behind():
         assert sim.num_robots == 0
 
 
+def test_a_grid_far_beyond_the_arena_is_refused_at_its_first_robot(sim):
+    with pytest.raises(ValueError, match="position: expected a place in the arena of 40 m"):
+        sim.spawn_grid("diffbot", 10**12)
+    assert sim.robot_ids == ()
+
+
 def test_bad_places_are_refused(sim):
     robot = sim.spawn("diffbot", (0, 0))
     sim.add_box((5, 0), (2, 2, 1))
@@ -491,6 +543,17 @@ def test_static_robots_are_in_the_way_and_others_may_be_told_to_ignore_everythin
     assert sim.pose(robot)[0] < 2
     assert sim.pose(static)[0] == 2
     assert sim.contacts().tolist() == [[static, robot]]
+
+
+def test_who_fits_passes_below_a_wall():
+    wall = {"kind": "wall", "start": [2, -3], "end": [2, 3], "elevation": robot_model("diffbot").height + 0.01}
+    with MultiRobotSimulationCore(obstacles=[wall]) as sim:
+        low, high = sim.spawn("diffbot", (0, 2)), sim.spawn("husky", (0, 0))
+        for robot in (low, high):
+            sim.set_velocity(robot, (1, 0))
+        sim.run_simulation(duration=6.0)
+        assert sim.pose(low)[0] > 5
+        assert sim.pose(high)[0] < 2
 
 
 def test_who_fits_passes_below(sim):
@@ -545,6 +608,10 @@ def test_errors_of_a_configuration_name_their_key(tmp_path):
         ("robots:\n- {model: huskyy}\n", r"world\.yaml: robots\[0\]\.model: expected one of"),
         ("robots:\n- {model: husky}\n- {model: husky, position: [0.2, 0]}\n", r"robots\[1\]\.position: .*free place"),
         ("robots:\n- {model: husky, goal: [99, 0]}\n", r"robots\[0\]\.goal: expected a point in the arena"),
+        ("robots:\n- {model: husky, path: [[1, 0], [99, 0]]}\n", r"robots\[0\]\.path\[1\]: expected a point in the ar"),
+        ("robots:\n- {model: husky, velocity: [1]}\n", r"robots\[0\]\.velocity: expected 2 values \(differential\)"),
+        ("robots:\n- {model: racecar, goal: [1, 0]}\n", r"robots\[0\]\.model: expected one that turns on the spot"),
+        ("robots:\n- {model: panda, random_walk: true}\n", r"robots\[0\]\.model: expected one that can drive"),
         ("map: {image: no.png, resolution: 0.1}\n", r"map\.image: expected a readable image"),
         ("obstacles:\n- {kind: box, position: [0, 0], size: [1, 1]}\n", r"obstacles\[0\]: a box needs"),
     ]:

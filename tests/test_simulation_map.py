@@ -8,6 +8,7 @@ from PIL import Image
 
 from fleet_gym import MultiRobotSimulationCore
 from fleet_gym.simulation_map import occupied_pixels
+from fleet_gym.simulation_world import Occupancy
 
 GREY = np.array([[0, 127, 128], [255, 60, 200]], np.uint8)
 OCCUPIED = (GREY < 128)[::-1]
@@ -34,6 +35,28 @@ def test_an_image_of_floats_has_no_scale(tmp_path):
     Image.fromarray(GREY.astype(np.float32)).save(tmp_path / "floats.tiff")
     with pytest.raises(ValueError, match=r"image: expected whole grey values, got floats in .*floats\.tiff"):
         occupied_pixels(tmp_path / "floats.tiff", 128)
+
+
+def test_what_is_no_image_is_named(tmp_path, monkeypatch):
+    Image.fromarray(GREY).save(tmp_path / "map.png")
+    whole = (tmp_path / "map.png").read_bytes()
+    (tmp_path / "half.png").write_bytes(whole[: len(whole) // 2])
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2)
+    for name in ("half.png", "map.png", "no\0name.png", "nowhere.png", "."):
+        with pytest.raises(ValueError, match=r"image: expected a readable image file, got '.*' \(.+\)"):
+            occupied_pixels(tmp_path / name, 128)
+
+
+def test_a_grid_of_thousands_of_boxes_goes_up_beside_hundreds_of_robots(monkeypatch):
+    with MultiRobotSimulationCore(arena_size=200.0) as sim:
+        sim.spawn_grid("diffbot", 200, spacing=1.0)
+        compared, gap = [], Occupancy.obstacle_gap
+        monkeypatch.setattr(Occupancy, "obstacle_gap", lambda *arguments: compared.append(1) or gap(*arguments))
+        cells = np.zeros((400, 400), dtype=bool)
+        cells[::8, ::8] = True
+        cells[150:250, 150:250] = False
+        assert len(sim.add_occupancy_grid(cells, resolution=0.5)) > 2000
+        assert len(compared) == 200, "one comparison with all boxes for each robot"
 
 
 @pytest.mark.parametrize("physics", [False, True])
