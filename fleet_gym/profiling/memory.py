@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from fleet_gym.profiling import signals
 from fleet_gym.profiling.growth import Location, TracingWindow, growing_lines, relevant_lines, traced_lines
-from fleet_gym.profiling.intervals import SIGNALS, MemoryRecord, RecordStore, Samples, Spread, mib
+from fleet_gym.profiling.intervals import NEVER, SIGNALS, MemoryRecord, RecordStore, Samples, mib
 from fleet_gym.profiling.log import logger, say
 from fleet_gym.profiling.native_phases import NativePhases, NativeSampler
 from fleet_gym.profiling.report import MemoryReport, PhaseMemory, TopLine, hints
@@ -96,7 +96,7 @@ class MemoryProfiler:
         self.before_step = self._native.before_step
         self._count = self._total_steps = self._full_intervals = self._readings_remembered = 0
         self._samples = Samples()
-        self._rss, self._native_levels = Spread(), Spread()
+        self._rss_low = self._native_low = NEVER
         self._blocks = self._rss_now = 0
         self._carried_peak = 0
         self._is_lost = self._is_closed = False
@@ -108,6 +108,7 @@ class MemoryProfiler:
         )  # what snapshots and collections changed: no growth of the program's
         self._garbage: dict[int, dict[str, int]] = {}  # collected here: step -> bytes by signal
         self._looks: dict[str, LeakVerdict] = {}
+        self._statuses: Mapping[str, str] = {}  # of the looks
         self._next_look = MIN_INTERVALS
         self._window: TracingWindow | None = None
         self._paused: tuple[int, dict[str, int]] | None = None  # step and levels when the window opened
@@ -131,17 +132,16 @@ class MemoryProfiler:
         Args:
             before: what `before_step` returned.
         """
-        self._count += 1
+        self._count = count = self._count + 1
         if self._window is not None:
             self._window.after_call()
+            self._step_in_window(self._window)
         if self._traces:
             self._sample()
         if before >= 0:
             self._phases.add_step(before, self._native.timed_read())
             self._sample_levels()
-        if self._window is not None:
-            self._step_in_window(self._window)
-        if self._count == self._interval:
+        if count == self._interval:
             self._end_interval()
 
     def before_reset(self) -> int:
@@ -171,7 +171,7 @@ class MemoryProfiler:
             else:
                 self._last = source.current
                 self._carried_peak = max(self._carried_peak, source.peak)
-                self._highest = max(self._highest, source.peak, self._samples.peaks.high)
+                self._highest = max(self._highest, source.peak, self._samples.peak_high)
         if self._is_lost:
             return None
         return {"current_mb": mib(self._last), "peak_mb": mib(self._highest)}
@@ -224,13 +224,16 @@ class MemoryProfiler:
         )
 
     def _sample_levels(self) -> None:
-        self._native_levels.add(self._native.last)
+        native = self._native.last
+        if native < self._native_low:
+            self._native_low = native
         if self._traces:
             self._rss_now = signals.rss_bytes()
         else:
             self._sample()
             self._rss_now = self._last
-        self._rss.add(self._rss_now)
+        if self._rss_now < self._rss_low:
+            self._rss_low = self._rss_now
 
     def _sample(self) -> None:
         source = self._source
@@ -241,8 +244,8 @@ class MemoryProfiler:
         if self._carried_peak:
             peak = max(peak, self._carried_peak)
             self._carried_peak = 0
-        self._last = source.current
-        self._samples.add(source.current, peak)
+        self._last = current = source.current
+        self._samples.add(current, peak)
 
     def _lose(self) -> None:
         if not self._is_lost:
@@ -273,9 +276,9 @@ class MemoryProfiler:
             self._say(self._record(now, in_phases))
             self._previous_end = self._last
         self._interval_started = now
-        self._highest = max(self._highest, self._samples.peaks.high)
-        for spread in (self._samples, self._rss, self._native_levels):
-            spread.clear()
+        self._highest = max(self._highest, self._samples.peak_high)
+        self._samples.clear()
+        self._rss_low = self._native_low = NEVER
         self._count = 0
 
     def _remember_minima(self) -> None:
@@ -297,6 +300,7 @@ class MemoryProfiler:
         if self._full_intervals == self._next_look:
             self._next_look *= 2
             self._looks = self._judge_all()
+            self._statuses = {name: look.status for name, look in self._looks.items()}
             with self._own_work():
                 self._take_snapshot()
             suspects = any(look.status == "leak" for look in self._looks.values())
@@ -306,9 +310,9 @@ class MemoryProfiler:
     def _append_minima(self) -> None:
         traced = self._source.name == "tracemalloc" and not self._is_lost
         lows = {
-            "python": self._samples.levels.low if traced else self._blocks * BLOCK_BYTES,
-            "native": self._native_levels.low,
-            "rss": self._rss.low,
+            "python": self._samples.low if traced else self._blocks * BLOCK_BYTES,
+            "native": self._native_low,
+            "rss": self._rss_low,
             "workers": self._slow.workers_bytes,
         }
         if self._native.readings == self._readings_remembered:
@@ -427,33 +431,35 @@ class MemoryProfiler:
             logger.info("[MEMORY+] grows: %s", line)
 
     def _record(self, now: float, in_phases: Mapping[str, PhaseMemory]) -> MemoryRecord:
-        slow = self._slow
-        return MemoryRecord(
-            step=self._total_steps,
-            steps=self._count,
-            time_s=now - self._started,
-            source=self._source.name,
-            current_mb=mib(self._samples.levels.mean),
-            min_mb=mib(self._samples.levels.low),
-            max_mb=mib(self._samples.levels.high),
-            peak_mb=mib(self._samples.peaks.mean),
-            peak_max_mb=mib(self._samples.peaks.high),
-            growth_mb=mib(self._last - self._previous_end),
-            rss_mb=mib(self._rss_now),
-            uss_mb=slow.uss_mb,
-            native_mb=mib(self._native.last) if self._native_is_known else None,
-            python_blocks=self._blocks,
-            resets=in_phases["reset"].calls,
-            step_native_bytes=in_phases["step"].native_bytes,
-            reset_native_bytes=in_phases["reset"].native_bytes,
-            num_workers=slow.num_workers,
-            workers_mb=mib(slow.workers_bytes),
-            num_encoders=slow.num_encoders,
-            encoders_mb=slow.encoders_mb,
-            limit_mb=slow.limit_mb,
-            steps_per_second=self._count / max(now - self._interval_started, 1e-9),
-            verdicts={name: look.status for name, look in self._looks.items()},
-            uss_step=self._uss_step,
+        slow, samples = self._slow, self._samples
+        return MemoryRecord.of(
+            {
+                "step": self._total_steps,
+                "steps": self._count,
+                "time_s": now - self._started,
+                "source": self._source.name,
+                "current_mb": mib(samples.mean),
+                "min_mb": mib(samples.low),
+                "max_mb": mib(samples.high),
+                "peak_mb": mib(samples.peak_mean),
+                "peak_max_mb": mib(samples.peak_high),
+                "growth_mb": mib(self._last - self._previous_end),
+                "rss_mb": mib(self._rss_now),
+                "uss_mb": slow.uss_mb,
+                "native_mb": mib(self._native.last) if self._native_is_known else None,
+                "python_blocks": self._blocks,
+                "resets": in_phases["reset"].calls,
+                "step_native_bytes": in_phases["step"].native_bytes,
+                "reset_native_bytes": in_phases["reset"].native_bytes,
+                "num_workers": slow.num_workers,
+                "workers_mb": mib(slow.workers_bytes),
+                "num_encoders": slow.num_encoders,
+                "encoders_mb": slow.encoders_mb,
+                "limit_mb": slow.limit_mb,
+                "steps_per_second": self._count / max(now - self._interval_started, 1e-9),
+                "verdicts": self._statuses,
+                "uss_step": self._uss_step,
+            }
         )
 
     def _say(self, record: MemoryRecord) -> None:

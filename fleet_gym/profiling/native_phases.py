@@ -89,6 +89,9 @@ class _Growth:
     def __init__(self) -> None:
         self.sampled = self.sampled_bytes = 0
 
+    def clear(self) -> None:
+        self.sampled = self.sampled_bytes = 0
+
     def add(self, native_bytes: int) -> None:
         self.sampled += 1
         self.sampled_bytes += native_bytes
@@ -110,6 +113,12 @@ class _Book:
         self.steps = self.resets = 0
         self.first, self.later, self.reset = _Growth(), _Growth(), _Growth()
 
+    def restart(self, start: int) -> None:
+        self.start = start
+        self.steps = self.resets = 0
+        for growth in (self.first, self.later, self.reset):
+            growth.clear()
+
     def merge(self, other: _Book) -> None:
         self.steps += other.steps
         self.resets += other.resets
@@ -127,12 +136,18 @@ class _Book:
         A call cannot have returned more than it allocated: the rest is something older that was freed.
         """
         returned = max(0.0, -self.outside(now)) / max(self.steps + self.resets, 1)
-        totals = {"step": (self.steps, self._step_total()), "reset": (self.resets, self.reset.total(self.resets))}
-        means = {name: (calls, total / calls if calls else 0.0) for name, (calls, total) in totals.items()}
-        return {name: PhaseMemory(calls, mean - min(returned, max(mean, 0.0))) for name, (calls, mean) in means.items()}
+        return {
+            "step": _phase(self.steps, self._step_total(), returned),
+            "reset": _phase(self.resets, self.reset.total(self.resets), returned),
+        }
 
     def _step_total(self) -> float:
         return self.first.sampled_bytes + self.later.total(self.steps - self.first.sampled)
+
+
+def _phase(calls: int, total: float, returned: float) -> PhaseMemory:
+    mean = total / calls if calls else 0.0
+    return PhaseMemory(calls, mean - min(returned, max(mean, 0.0)))
 
 
 class NativePhases:
@@ -176,8 +191,9 @@ class NativePhases:
         interval = self._interval
         interval.steps = steps
         self._total.merge(interval)
-        self._interval = _Book(now)
-        return interval.phases(now)
+        phases = interval.phases(now)
+        interval.restart(now)
+        return phases
 
     def so_far(self, steps: int, now: int) -> tuple[Mapping[str, PhaseMemory], int]:
         """Returns growth by phase since the start, and what grew outside them, at least 0 bytes.

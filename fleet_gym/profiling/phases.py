@@ -46,7 +46,7 @@ class Phase:
         name: its name.
         seconds: charged so far.
         began: as said above, None while it does not run.
-        outer: `began` of its runs around the innermost one.
+        outer: `began` of the run around the innermost one, and what is around that; None without one.
     """
 
     __slots__ = ("began", "clock", "name", "outer", "seconds")
@@ -56,21 +56,28 @@ class Phase:
         self.name = name
         self.seconds = 0.0
         self.began: float | None = None
-        self.outer: list[float] = []
+        self.outer: tuple[float, Any] | None = None
 
     def __enter__(self) -> None:
         if self.began is not None:
-            self.outer.append(self.began)
+            self.outer = (self.began, self.outer)
         self.began = perf_counter() - self.clock.charged
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         clock = self.clock
-        own = perf_counter() - clock.charged - self.began  # type: ignore[operator]  # entered before
-        self.seconds += own
-        clock.charged += own
-        self.began = self.outer.pop() if self.outer else None
+        charged = perf_counter() - self.began  # type: ignore[operator]  # entered before
+        self.seconds += charged - clock.charged
+        clock.charged = charged
+        if self.outer is None:  # as leave does, without a call
+            self.began = None
+        else:
+            self.leave()
+
+    def leave(self) -> None:
+        """Ends the innermost run without charging anything."""
+        self.began, self.outer = self.outer or (None, None)
 
 
 #: What the line of a `TimeProfilingWrapper` says of its own.
@@ -126,8 +133,10 @@ def phase(name: str) -> AbstractContextManager[None]:
     """
     if not _bound:
         return NO_PHASE
-    phases = _bound.get(get_ident())
-    return NO_PHASE if phases is None else phases[name]
+    try:
+        return _bound[get_ident()][name]
+    except KeyError:  # another thread's step
+        return NO_PHASE
 
 
 class PhaseClock:
@@ -249,7 +258,7 @@ class PhaseClock:
         """
         for one in self.phases.values():
             while one.began is not None and one.began > began - charged:
-                one.began = one.outer.pop() if one.outer else None
+                one.leave()
 
     def take(self) -> dict[str, float]:
         """Returns the seconds of every phase since the last call, those of running ones so far included."""
@@ -267,11 +276,13 @@ class PhaseClock:
 
     def _running(self) -> list[tuple[float, str]]:
         """Returns when running phases began, and their names, innermost first."""
-        running = [(one.began, name) for name, one in self.phases.items() if one.began is not None]
-        if running:
-            running += [(began, name) for name, one in self.phases.items() for began in one.outer]
-            running.sort(reverse=True)
-        return running
+        running = []
+        for name, one in self.phases.items():
+            run: Any = (one.began, one.outer)
+            while run is not None and run[0] is not None:
+                running.append((run[0], name))
+                run = run[1]
+        return sorted(running, reverse=True)
 
     def _tell(self, enclosing: Phases) -> None:
         """Moves what the step's phases took from the enclosing clock's running phase to phases of the same names."""

@@ -6,11 +6,12 @@ import json
 import multiprocessing
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, fields, replace
 
+import numpy as np
 import pytest
 
-from fleet_gym.profiling.intervals import MemoryRecord, RecordStore, Spread
+from fleet_gym.profiling.intervals import MemoryRecord, RecordStore, Samples
 from fleet_gym.profiling.sinks import Csv, JsonLines, open_sinks, read_records
 
 RECORD = MemoryRecord(
@@ -59,15 +60,48 @@ def test_the_other_line():
     )
 
 
-def test_spread():
-    spread = Spread()
-    assert spread.mean == 0
-    for value in (5, 2, 8):
-        spread.add(value)
-    assert (spread.low, spread.high, spread.mean) == (2, 8, 5)
-    spread.clear()
-    spread.add(7)
-    assert (spread.low, spread.high, spread.mean) == (7, 7, 7)
+def test_samples():
+    samples = Samples()
+    assert (samples.mean, samples.peak_mean) == (0, 0)
+    for level, peak in ((5, 9), (2, 11), (8, 10)):
+        samples.add(level, peak)
+    assert (samples.low, samples.high, samples.mean) == (2, 8, 5)
+    assert (samples.peak_mean, samples.peak_high) == (10, 11)
+    samples.add(1, 30)
+    assert (samples.low, samples.high, samples.mean, samples.peak_mean, samples.peak_high) == (1, 8, 4, 15, 30)
+    samples.clear()
+    samples.add(7, 7)
+    assert (samples.low, samples.high, samples.mean, samples.peak_mean, samples.peak_high) == (7, 7, 7, 7, 7)
+
+
+@pytest.mark.parametrize("count", [1, 124, 125, 126, 1000])
+def test_samples_of_any_number_are_summed_up_exactly(count):
+    rng = np.random.default_rng(count)
+    levels = rng.integers(0, 1 << 45, count)
+    peaks = levels + rng.integers(0, 1 << 45, count)
+    samples = Samples()
+    for number, (level, peak) in enumerate(zip(levels.tolist(), peaks.tolist(), strict=True)):
+        samples.add(level, peak)
+        if number % 100 == 7:
+            assert samples.high == levels[: number + 1].max(), "a look in between"
+    assert (samples.low, samples.high, samples.peak_high) == (levels.min(), levels.max(), peaks.max())
+    assert samples.mean == sum(levels.tolist()) / count
+    assert samples.peak_mean == sum(peaks.tolist()) / count
+
+
+def test_a_record_of_values_is_one_like_any_other():
+    record = MemoryRecord.of(RECORD.as_dict())
+    assert record == RECORD
+    assert record.line() == RECORD.line()
+    assert replace(record, step=3).step == 3
+    with pytest.raises(FrozenInstanceError):
+        record.step = 3
+    assert set(RECORD.as_dict()) == {field.name for field in fields(MemoryRecord)}
+
+
+def test_an_older_uss_reading_says_of_when_it_is():
+    assert "uss=5.00MB (as of step 100) native" in replace(RECORD, uss_mb=5.0, uss_step=100).plus_line()
+    assert "uss=5.00MB native" in replace(RECORD, uss_mb=5.0, uss_step=200).plus_line()
 
 
 def test_the_store_gives_back_what_it_got_and_forgets_the_oldest():
