@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet_gym.video.episode_files import EpisodeVideoName
+from fleet_gym.video.episode_files import EpisodeVideoName, checked_filename
 from fleet_gym.video.episode_log import EpisodeRecord, VideoFile, append_episodes, check_columns
 from fleet_gym.video.episode_tracker import BoolArray
 from fleet_gym.video.errors import VideoEncodeError
@@ -169,6 +169,9 @@ class Clips:
         """Keeps copies of the first frames of prepared clips."""
         indices = np.flatnonzero(envs)
         rows, slots = batch.rows(indices), self._slot[indices]
+        for camera in batch.images:
+            if camera not in self._first:  # a name that no file can have is told now
+                checked_filename(self._request(camera, int(indices[-1])).name)
         self._get_backend().prepare(indices.tolist(), [spec.frame_bytes for spec in self._specs.values()])
         for camera, images in batch.images.items():
             if camera not in self._first:

@@ -113,7 +113,10 @@ def checked_filename(name: EpisodeVideoName) -> str:
         raise ValueError("camera: expected a non-empty name, got ''")
     filename = name.filename
     if len(os.fsencode(filename)) > _LONGEST_NAME:
-        raise ValueError(f"expected a file name of at most {_LONGEST_NAME} bytes, got {filename!r}")
+        raise ValueError(
+            f"name_prefix, camera: expected names that make a file name of at most {_LONGEST_NAME} bytes, "
+            f"got {filename!r}"
+        )
     return filename
 
 

@@ -82,6 +82,13 @@ def select_cameras(available: Mapping[str, Any], cameras: Sequence[str] | None, 
     return found
 
 
+def _pick(images: Mapping[str, Any], cameras: Sequence[str], where: str) -> dict[str, Any]:
+    missing = [camera for camera in cameras if camera not in images]
+    if missing:
+        raise ValueError(f"camera {missing[0]!r}: expected images in {where} as in its first frame, got {list(images)}")
+    return {camera: images[camera] for camera in cameras}
+
+
 class ObservationSource:
     """Images in the observations, at a key path: a dict of cameras, or one camera's images."""
 
@@ -95,25 +102,26 @@ class ObservationSource:
         images = follow(observation, self._path)
         return images if isinstance(images, Mapping) else {self._path[-1] if self._path else "obs": images}
 
-    def _select(self, images: Mapping[str, Any]) -> list[str]:
+    def _select(self, images: Mapping[str, Any]) -> dict[str, Any]:
         if self._selected is None:
             self._selected = select_cameras(images, self._cameras, self._where)
-        return self._selected
+        return _pick(images, self._selected, self._where)
 
     def current(self, observation: Any, envs: NDArray[np.intp]) -> FrameBatch:
         """Returns every environment's images, without copying what is NumPy already."""
-        images = self._images(observation)
-        return FrameBatch({camera: to_numpy(images[camera]) for camera in self._select(images)})
+        found = self._select(self._images(observation))
+        return FrameBatch({camera: to_numpy(images) for camera, images in found.items()})
 
     def final(self, infos: Mapping[str, Any], envs: NDArray[np.intp]) -> FrameBatch:
         """Returns the images of ``infos["final_obs"]``: an array of observations, or one batched observation."""
         final = infos["final_obs"]
         if isinstance(final, Mapping):
-            images = self._images(final)
-            return FrameBatch({camera: to_numpy(images[camera])[envs] for camera in self._select(images)}, envs)
+            found = self._select(self._images(final))
+            return FrameBatch({camera: to_numpy(images)[envs] for camera, images in found.items()}, envs)
         singles = [self._images(final[env]) for env in envs]
-        cameras = self._select({camera: to_numpy(image)[None] for camera, image in singles[0].items()})
-        return FrameBatch({camera: [to_numpy(single[camera]) for single in singles] for camera in cameras}, envs)
+        self._select({camera: to_numpy(image)[None] for camera, image in singles[0].items()})
+        picked = [self._select(single) for single in singles]
+        return FrameBatch({camera: [to_numpy(single[camera]) for single in picked] for camera in picked[0]}, envs)
 
     def final_available(self, infos: Mapping[str, Any], num_envs: int) -> NDArray[np.bool_] | None:
         """Returns where ``infos["final_obs"]`` has an observation."""
@@ -182,7 +190,8 @@ class EnvCameraSource:
         images = render_cameras(env_indices=[int(env) for env in envs], cameras=self._request(), final=final)
         if self._selected is None:
             self._selected = select_cameras(images, self._cameras, "render_cameras()")
-        return FrameBatch({camera: to_numpy(images[camera]) for camera in self._selected}, envs)
+        found = _pick(images, self._selected, "render_cameras()")
+        return FrameBatch({camera: to_numpy(drawn) for camera, drawn in found.items()}, envs)
 
     def _request(self) -> list[str] | None:
         return list(self._cameras) if self._cameras is not None else self._selected

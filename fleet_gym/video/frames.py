@@ -20,6 +20,9 @@ _DEPTH_COLORS = np.array(
 )
 
 
+_SMALLEST_RATE = 1e-5
+
+
 def to_numpy(value: Any) -> NDArray[Any]:
     """Returns an array as NumPy, copying only when it lies elsewhere (a torch tensor on a GPU, a JAX array)."""
     if isinstance(value, np.ndarray):
@@ -48,6 +51,8 @@ def to_fps(fps: Any, name: str = "fps") -> Fraction:
     if isinstance(fps, (float, np.floating)):
         if not math.isfinite(fps):
             raise ValueError(f"{name}: expected a finite number, got {fps!r}")
+        if 0 < fps < _SMALLEST_RATE:
+            raise ValueError(f"{name}: expected at least {_SMALLEST_RATE}, got {fps!r}")
         rate = Fraction(float(fps)).limit_denominator(100_000)
     else:
         try:

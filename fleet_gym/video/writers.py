@@ -382,7 +382,7 @@ class MoviepyBackend:
         for position, writer in enumerate(writers):
             try:
                 writer.claim(self._announce)
-            except OSError:
+            except (OSError, ValueError):
                 for claimed in writers[:position]:
                     claimed.release()
                 raise

@@ -28,6 +28,12 @@ def test_impossible_frame_rates(fps, error):
         to_fps(fps)
 
 
+def test_a_rate_too_small_to_be_a_fraction_is_not_called_zero():
+    with pytest.raises(ValueError, match="fps: expected at least 1e-05, got 1e-06"):
+        to_fps(1e-6)
+    assert to_fps(1e-5) == Fraction(1, 100_000)
+
+
 def test_depth_is_drawn_from_near_to_far():
     depth = np.array([[0.0, 1.0, 5.5, 10.0, 99.0, np.inf, np.nan]], dtype=np.float32)
     spec = CameraSpec("tof", depth, FrameFormat(depth_range=(1, 10)))

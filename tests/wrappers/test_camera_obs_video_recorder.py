@@ -556,6 +556,23 @@ def test_a_frame_unlike_the_first_is_refused_before_it_is_written(tmp_path, reco
     assert videos(tmp_path) == {"robot-cam-env0-front-episode-0-partial.mp4": [(0, 0, t) for t in range(3)]}
 
 
+def test_a_camera_that_is_gone_is_named(tmp_path, record):
+    recorder = record(make_env("native", [3], MODES[0], cameras={"a": (16, 16), "b": (16, 16)}), tmp_path)
+    recorder.reset()
+    recorder.env.reset = lambda **_: ({"camera_obs": {"a": np.zeros((1, 16, 16, 3), dtype=np.uint8)}}, {})
+    with pytest.raises(ValueError, match=r"camera 'b': expected images in the observation .* got \['a'\]"):
+        recorder.reset()
+    recorder.close()
+
+
+def test_a_camera_whose_name_no_file_can_have_is_told_at_the_first_frame(tmp_path, record):
+    recorder = record(make_env("native", [3], MODES[0], cameras={"a": (16, 16), "ж" * 100: (16, 16)}), tmp_path)
+    with pytest.raises(ValueError, match="name_prefix, camera: expected names that make a file name of at most 250"):
+        recorder.reset()
+    recorder.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_close_twice_and_use_after_close(tmp_path):
     recorder = CameraObsVideoRecorder(make_env("native", [2], MODES[0]), tmp_path)
     run(recorder, 1)
