@@ -165,7 +165,7 @@ class GLRenderer:
         self._closed = True
         # In a forked child or another thread the context is not ours to touch.
         if self._device is not None and self._owner == (os.getpid(), threading.get_ident()):
-            self._device.context.release()
+            self._device.release()
         self._device = None
 
 
@@ -190,12 +190,19 @@ class _Device:
         context = self.context
         self._program = context.program(vertex_shader=_VERTEX, fragment_shader=_FRAGMENT)
         background = context.program(vertex_shader=_BACKGROUND_VERTEX, fragment_shader=_BACKGROUND_FRAGMENT)
+        self._programs = (self._program, background)
         self._far = background["far"]
         self._background = context.vertex_array(background, [])
         self._corners = context.buffer(_corners(tables).tobytes())
         texels, self._table = tables.textures
         self._texels = context.buffer(np.ascontiguousarray(texels).tobytes())
         self._framebuffer: Any = None
+
+    def release(self) -> None:
+        """Frees everything: of a program, the context frees the driver's part only."""
+        self._release_target()
+        for made in (self._background, self._corners, self._texels, *self._programs, self.context):
+            made.release()
 
     def draw(self, target: Target, worlds: WorldBatch) -> None:
         """Draws n worlds through one camera, as many at a time as fit into one column."""

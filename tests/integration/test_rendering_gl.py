@@ -1,16 +1,20 @@
 """The GL renderer: needs the extra ``gl`` and EGL (Mesa's llvmpipe will do)."""
 
 import multiprocessing
+import sys
 import threading
 
+import moderngl
 import numpy as np
 import pytest
 from gymnasium.error import ClosedEnvironmentError
 
+from fleet_gym import FleetVectorEnv
 from fleet_gym.rendering.base import allocate_images
 from fleet_gym.rendering.gl import GLRenderer
 from fleet_gym.rendering.raster import RasterRenderer
 from fleet_gym.rendering.select import make_renderer
+from fleet_gym.testing import assert_no_leak
 from fleet_gym.world.cameras import Camera
 from fleet_gym.world.robots import robot_model
 from fleet_gym.world.scene import BodySpec, Scene, Shape
@@ -108,3 +112,30 @@ def test_made_by_name():
     renderer = make_renderer("gl", SCENE)
     assert isinstance(renderer, GLRenderer)
     renderer.close()
+
+
+def gl_env():
+    camera = Camera("overhead", 32, 24, position=(0, 0, 8), target=(0, 0, 0))
+    return FleetVectorEnv(2, num_robots=1, robot="diffbot", cameras=[camera], renderer="gl", max_episode_steps=3)
+
+
+def test_pictures_leave_nothing_behind():
+    env = gl_env()
+    assert_no_leak(env, 30, steps=5)
+    env.close()
+
+
+def test_a_lifetime_leaves_behind_what_a_context_of_moderngl_does():
+    def lifetime():
+        env = gl_env()
+        env.reset(seed=0)
+        env.step(env.action_space.sample())
+        env.close()
+
+    def context():
+        moderngl.create_context(standalone=True, backend="egl", require=430).release()
+
+    anything = {"max_native_bytes": sys.float_info.max, "max_blocks": sys.float_info.max}
+    ours, theirs = (assert_no_leak(cycle, 30, **anything) for cycle in (lifetime, context))
+    assert ours.blocks - theirs.blocks < 10
+    assert ours.native_bytes - theirs.native_bytes < 512
