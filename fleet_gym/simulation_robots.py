@@ -150,7 +150,8 @@ class SimulatedRobots(SimulatedGround):
         poses = []
         for k in range(count):
             yaw = float(self._rng.uniform(-np.pi, np.pi))
-            for x, y in self._rng.uniform(-room, room, (MAX_TRIES, 2)).tolist() if room >= 0 else ():
+            for place in self._rng.uniform(-room, room, (MAX_TRIES, 2)) if room >= 0 else ():
+                x, y = place.tolist()
                 robot = outline(complete, x, y, yaw - complete.forward_yaw)
                 near = taken.obstacle_gap(robot, complete.height, clearance)[0]
                 if min(taken.robot_gap(robot, clearance)[0], near) >= clearance:

@@ -143,7 +143,8 @@ class Occupancy:
     """
 
     def __init__(self, robots: NDArray[np.float64], obstacles: Sequence[Obstacle]) -> None:
-        self._rows = robots.reshape(-1, len(MOVER_COLUMNS))
+        # Column by column: each robot is compared with whole columns.
+        self._rows = np.asfortranarray(robots.reshape(-1, len(MOVER_COLUMNS)))
         self._count = len(self._rows)
         self._obstacles = obstacles
         self._outlines = np.zeros((len(obstacles), len(MOVER_COLUMNS)))
@@ -159,7 +160,9 @@ class Occupancy:
     def add(self, robot: NDArray[np.float64]) -> None:
         """Takes a robot (12,) into account."""
         if self._count == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.zeros((self._count + 16, len(MOVER_COLUMNS)))])
+            rows = np.zeros((2 * self._count + 16, len(MOVER_COLUMNS)), order="F")
+            rows[: self._count] = self._rows
+            self._rows = rows
         self._rows[self._count] = robot
         self._count += 1
 
@@ -185,7 +188,7 @@ class Occupancy:
     def copy(self) -> Occupancy:
         """One that can be added to without changing this one."""
         other = copy(self)
-        other._rows = self._rows.copy()
+        other._rows = self._rows.copy(order="F")
         return other
 
 
@@ -195,7 +198,7 @@ def _smallest_gap(robot: NDArray[np.float64], others: NDArray[np.float64], withi
     gaps = np.hypot(others[:, MX] - robot[MX], others[:, MY] - robot[MY]) - others[:, EXTENT] - robot[EXTENT]
     boxes = (others[:, LENGTH] > 0) | (robot[LENGTH] > 0)
     for row in np.flatnonzero(boxes & (gaps <= within)).tolist():
-        gaps[row] = mover_gap(robot, 0.0, others[row], 0.0)[0]
+        gaps[row] = mover_gap(robot, 0.0, np.ascontiguousarray(others[row]), 0.0)[0]
     return float(gaps.min()), int(gaps.argmin())
 
 
