@@ -18,7 +18,7 @@ from fleet_gym.evaluation.env_facts import differing_settings
 from fleet_gym.evaluation.play import Episode, Plan
 from fleet_gym.evaluation.results import FORMAT, EvaluationResult
 from fleet_gym.video.episode_log import EPISODE_LOG, EpisodeRecord, append_episodes, read_episodes
-from fleet_gym.video.recovery import recover_leftovers
+from fleet_gym.video.recovery import discard_leftovers
 
 logger = logging.getLogger("fleet_gym.evaluation")
 
@@ -97,7 +97,7 @@ class RunFolder:
 
         Every world plays its episodes in order, so those up to the first one that is missing count.
         """
-        recover_leftovers(self.path)
+        discard_leftovers(self.path)  # the episodes they are of are played again
         rows = {row["index"]: row for row in read_episodes(self.path) if _is_whole(row)}
         kept: list[dict[str, Any]] = []
         for world in range(plan.num_envs):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -54,19 +55,40 @@ def recover_leftovers(folder: str | os.PathLike[str], *, any_host: bool = False)
     Returns:
         What was found.
     """
-    root = Path(folder)
+    with _orphans(Path(folder), any_host) as orphans:
+        found = [result for result in map(_recover, orphans) if result is not None]
+        _log(Path(folder), found)
+    return [result for result, _ in found]
+
+
+def discard_leftovers(folder: str | os.PathLike[str]) -> None:
+    """Deletes the ``.part`` files of recorders that are no more, and unreadable ones that were set aside.
+
+    For whoever records the same episodes again.
+
+    Args:
+        folder: of the videos.
+    """
+    with _orphans(Path(folder), any_host=False) as orphans:
+        aside = Path(folder).glob(f"*.mp4{PART_SUFFIX}{UNREADABLE_SUFFIX}")
+        for path in (*orphans, *aside):
+            with contextlib.suppress(FileNotFoundError):
+                _wait_until_quiet(path)
+                path.unlink()
+
+
+@contextlib.contextmanager
+def _orphans(root: Path, any_host: bool) -> Iterator[list[Path]]:
+    """The ``.part`` files nobody alive writes to; what is left of their recorders' locks goes with the block."""
     # In this order: a file seen now was announced before, so that the lock of a live recorder lists it.
     parts = {path.name: path for path in sorted(root.glob(f"*.mp4{PART_SUFFIX}"))}
     locks = find_locks(root, any_host)
     try:
         live = frozenset[str]().union(*(lock.names for lock in locks if lock.live))
-        orphans = [path for name, path in parts.items() if name not in live]
-        found = [result for result in map(_recover, orphans) if result is not None]
-        _log(root, found)
+        yield [path for name, path in parts.items() if name not in live]
     finally:
         for lock in locks:
             lock.close(remove=True)
-    return [result for result, _ in found]
 
 
 def _recover(part: Path) -> tuple[RecoveredVideo, _Facts] | None:

@@ -13,7 +13,7 @@ import pytest
 
 from fleet_gym.testing.coded_color_env import CodedColorVectorEnv, decode_color
 from fleet_gym.video import parse_episode_video_filename, read_episodes
-from fleet_gym.video.recovery import recover_leftovers
+from fleet_gym.video.recovery import discard_leftovers, recover_leftovers
 from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
 
 SCRIPT = """
@@ -148,6 +148,28 @@ def test_files_of_a_live_recorder_are_left_alone(tmp_path, victim, backend):
     assert all(decode(path) == [0, 1, 2] for path in tmp_path.glob("*.mp4"))
     assert all(parse_episode_video_filename(path) for path in tmp_path.glob("*.mp4"))
     process.kill()
+
+
+@pytest.mark.parametrize("backend", ["moviepy", "pool"])
+def test_leftovers_are_discarded_but_for_those_of_live_recorders(tmp_path, victim, caplog, backend):
+    dead, encoders = victim(tmp_path, backend, 400)
+    recorder = CameraObsVideoRecorder(CodedColorVectorEnv([9]), tmp_path, "other", backend=backend)
+    recorder.reset()
+    recorder.step(None)
+    wait_for_parts(tmp_path, 3)
+    (live,) = tmp_path.glob("other*.part")
+    os.killpg(dead.pid, signal.SIGKILL)
+    for encoder in encoders:
+        encoder.kill()
+    dead.wait()
+    psutil.wait_procs(encoders, timeout=5)
+    kept = tmp_path / "robot-cam-env7-front-episode-0.mp4"
+    kept.write_bytes(b"a video")
+    kept.with_name(kept.name + ".part.unreadable").write_bytes(b"set aside before")
+    discard_leftovers(tmp_path)
+    assert set(tmp_path.glob("*.mp4*")) == {kept, live}
+    recorder.close()
+    assert caplog.records == []
 
 
 def test_an_interrupt_keeps_what_was_recorded(tmp_path):
