@@ -99,7 +99,8 @@ def demo_cameras(robot: RobotModel, arena_size: float, width: int, height: int) 
     Inside the body a camera would show nothing, and cost twice as much to draw.
     """
     fov, tilt = math.radians(60.0), math.radians(15.0)
-    distance = 1.1 * arena_size / 2 / math.tan(fov / 2)
+    # The arena is a little wider than high in the picture.
+    distance = 1.1 * arena_size / 2 / math.tan(fov / 2) * max(1.0, 1.1 * height / width)
     overhead = Camera(
         OVERVIEW_CAMERA,
         width,

@@ -44,6 +44,18 @@ def test_an_episode_is_replayed_from_its_seed() -> None:
     assert (replay.steps, replay.episode_return, replay.success) == (later.steps, later.episode_return, later.success)
 
 
+@pytest.mark.parametrize("size", [(320, 240), (120, 120), (90, 160)])
+def test_the_whole_arena_is_in_the_picture_of_any_shape(size: tuple[int, int]) -> None:
+    overhead, _ = demo_cameras(robot_model("diffbot"), 4.0, *size)
+    position, target = np.array(overhead.position), np.array(overhead.target)
+    forward = (target - position) / np.linalg.norm(target - position)
+    right = np.array([1.0, 0.0, 0.0])
+    corners = np.array([[x, y, 0.0] for x in (-2.0, 2.0) for y in (-2.0, 2.0)]) - position
+    reach = corners @ forward * np.tan(np.radians(overhead.fov / 2))
+    assert np.all(np.abs(corners @ right) < reach * size[0] / size[1])
+    assert np.all(np.abs(corners @ np.cross(right, forward)) < reach)
+
+
 @pytest.mark.parametrize("name", ["husky", "r2d2", "diffbot"])
 def test_one_camera_sees_all_robots_and_goals_and_the_other_looks_ahead_of_its_own(name: str) -> None:
     robot = robot_model(name)
