@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import linecache
-import sysconfig
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from fleet_gym.profiling.verdict import LeakVerdict
+
+# Not asked of sysconfig, which loads 200 kB for it: while tracing, these would be named among the lines that grow.
+_STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
+_LIBRARIES = frozenset({"site-packages", "dist-packages"})
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,8 @@ def hints(
 
 
 def _hides_its_caller(line: TopLine) -> bool:
-    libraries = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
-    return line.kind == "python" and not line.frames and line.filename.startswith(tuple(libraries))
+    is_library = line.filename.startswith(_STANDARD_LIBRARY) or not _LIBRARIES.isdisjoint(Path(line.filename).parts)
+    return line.kind == "python" and not line.frames and is_library
 
 
 def _native_hint(phases: Mapping[str, PhaseMemory], outside_bytes: int) -> str:

@@ -192,6 +192,34 @@ def test_garbage_that_the_profiler_collects_is_no_fall_of_the_leak():
     assert bytes_per_call == pytest.approx(3000, rel=0.1)
 
 
+REPORT_WITHIN_A_WINDOW = """
+import json
+
+from profiled_env import ScriptedVectorEnv, run
+
+from fleet_gym.wrappers.memory_profiling import MemoryProfilingWrapper
+
+kept = []
+env = ScriptedVectorEnv(lambda: kept.append(bytes(300)))
+env = MemoryProfilingWrapper(env, profiling_interval=5, mode="auto", diagnosis_steps=400)
+run(env, 400)
+env.memory_report()
+run(env, 100)
+env.close()
+print(json.dumps([line.filename for line in env.memory_report().top_lines]))
+"""
+
+
+def test_a_report_within_the_window_is_not_named_in_the_next():
+    # In a process of its own: what a report loads is loaded once.
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT_WITHIN_A_WINDOW],
+        cwd=Path(__file__).parent, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == ["<string>"]
+
+
 @pytest.mark.parametrize("mode", ["trace", "light", "auto"])
 def test_garbage_that_piles_up_is_no_leak(mode):
     def litter() -> None:
