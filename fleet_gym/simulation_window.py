@@ -13,6 +13,8 @@ from fleet_gym._pybullet import pybullet, pybullet_data_path
 
 #: How often it is looked whether the window is still there while nothing is to be drawn, s.
 _IDLE = 0.2
+#: The camera is never nearer than this, m, and looks down by this angle, degrees.
+_NEAREST, _PITCH = 4.0, -50.0
 
 
 class Window:
@@ -27,6 +29,7 @@ class Window:
         p.configureDebugVisualizer(p.COV_ENABLE_GUI, 0, physicsClientId=self._client)
         self._robots: list[int] = []
         self._offsets: list[tuple[Any, Any]] = []
+        self._is_aimed = False
 
     @property
     def is_open(self) -> bool:
@@ -61,11 +64,22 @@ class Window:
     def show(self, positions: NDArray[np.float64], orientations: NDArray[np.float64]) -> None:
         """Moves the robots: (R, 3) m and (R, 4) xyzw of their root links."""
         p, client = pybullet(), self._client
+        if not self._is_aimed and len(positions):
+            self._aim(positions)
         rows = zip(self._robots, self._offsets, positions.tolist(), orientations.tolist(), strict=True)
         for body, (local, turned), position, orientation in rows:
             # PyBullet places centres of mass, the state has root link origins.
             mass, axes = p.multiplyTransforms(position, orientation, local, turned)
             p.resetBasePositionAndOrientation(body, mass, axes, physicsClientId=client)
+
+    def _aim(self, positions: NDArray[np.float64]) -> None:
+        """Turns the camera to all robots, once: from then on it is the user's. +x is to the right, +y away."""
+        self._is_aimed = True
+        low, high = positions.min(axis=0), positions.max(axis=0)
+        distance = _NEAREST + float((high - low).max())
+        pybullet().resetDebugVisualizerCamera(
+            distance, 0.0, _PITCH, ((low + high) / 2).tolist(), physicsClientId=self._client
+        )
 
     def poses(self) -> list[list[float]]:
         """Position (m) and orientation (xyzw) of each robot's root link."""

@@ -106,6 +106,22 @@ def test_bodies_move_as_the_state_says_and_on_the_screen(sim, display):
     picture_when(display, lambda picture: (picture != first).any(axis=-1).sum() > 100)
 
 
+def test_the_camera_finds_the_robots_wherever_they_are(sim, display):
+    sim.spawn("diffbot", (30.0, -20.0))
+    sim.spawn("diffbot", (36.0, -24.0))
+    sim.step_once()
+
+    def columns_and_rows(picture):
+        blue, green, red = np.moveaxis(picture[..., :3].astype(int), -1, 0)
+        return np.argwhere((red > 150) & (green < 0.75 * red) & (blue < 0.4 * red))[:, ::-1]
+
+    seen = columns_and_rows(picture_when(display, lambda picture: len(columns_and_rows(picture)) > 100))
+    left, right = seen[seen[:, 0] < seen[:, 0].mean()], seen[seen[:, 0] > seen[:, 0].mean()]
+    assert len(left) > 20
+    assert len(right) > 20
+    assert left[:, 1].mean() < right[:, 1].mean() - 20, "+y is up, +x to the right"
+
+
 def test_spawning_and_removing_show(sim):
     robot = sim.spawn("diffbot", (0.0, 0.0))
     sim.step_once()
