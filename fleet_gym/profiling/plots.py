@@ -65,7 +65,7 @@ def write_png(records: Sequence[MemoryRecord], path: Path) -> None:
     lows, highs = [record.min_mb for record in records], [record.max_mb for record in records]
     memory.fill_between(steps, lows, highs, alpha=0.2)
     memory.set(ylabel="MiB", ylim=(0, None))
-    memory.legend(loc="upper left", fontsize="small")
+    figure.legend(loc="outside upper center", ncols=len(LINES), fontsize="small")  # inside it would hide a line
     memory.grid(alpha=0.3)
     width = max(1, steps[0]) * 0.9
     growth.bar(steps, [record.growth_mb for record in records], width=-width, align="edge")

@@ -73,6 +73,18 @@ def point(browser, kind, share, target=PLOT):
     )
 
 
+def test_no_label_is_cut_off(browser, tmp_path):
+    page = tmp_path / "run.html"
+    write_html([record(1000 * number) for number in range(1, 101)], page, "Up to a label at the very end")
+    browser.open(page)
+    assert browser.evaluate(X_TICKS)[-1] == "10000000"
+    edges = f"Array.from({PLOT}.querySelectorAll('text')).map((text) => text.getBoundingClientRect())"
+    right = browser.evaluate(f"Math.max(...{edges}.map((box) => box.right))")
+    left = browser.evaluate(f"Math.min(...{edges}.map((box) => box.left))")
+    assert left >= browser.evaluate(f"{PLOT}.getBoundingClientRect().left")
+    assert right <= browser.evaluate(f"{PLOT}.getBoundingClientRect().right")
+
+
 def test_every_signal_is_a_line_through_its_readings(browser, page):
     browser.open(page)
     points = {name: (count, length) for name, count, length in browser.evaluate(POINTS)}

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from PIL import Image
@@ -20,7 +21,7 @@ from typer.testing import CliRunner
 
 from fleet_gym.profiling import command
 from fleet_gym.profiling.live import MemoryColumn, live_line
-from fleet_gym.profiling.plots import plotted_lines, write_html
+from fleet_gym.profiling.plots import plotted_lines, write_html, write_png
 from fleet_gym.profiling.sinks import JsonLines
 
 
@@ -61,6 +62,25 @@ def test_table_png_and_page(app, run_file, tmp_path):
     assert "USS" not in data["lines"]
     assert data["verdicts"]["native"] == "leak"
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_no_line_of_the_picture_is_hidden(tmp_path):
+    levels = {
+        "rss_mb": 100.0,
+        "native_mb": 10.0,
+        "current_mb": 11.0,
+        "peak_max_mb": 11.0,
+        "min_mb": 11.0,
+        "max_mb": 11.0,
+    }
+    record = replace(RECORD, num_workers=0, workers_mb=0.0, num_encoders=0, encoders_mb=0.0, **levels)
+    write_png([replace(record, step=100 * index) for index in range(1, 81)], tmp_path / "run.png")
+    with Image.open(tmp_path / "run.png") as image:
+        pixels = np.asarray(image.convert("RGB")).astype(int)
+    coloured = (pixels.max(axis=2) - pixels.min(axis=2) > 60).sum(axis=1)
+    rows = np.flatnonzero(coloured > 0.97 * coloured.max())
+    assert coloured.max() > 0.8 * pixels.shape[1], "lines go from side to side"
+    assert rows[-1] - rows[0] > 100, "the high one, too"
 
 
 def test_pictures_can_be_left_out(app, run_file):
