@@ -100,6 +100,8 @@ class EpisodeRecord:
         return {**own, **self.columns}
 
 
+_KINDS = {"env": int, "episode": int, "steps": int | None, "return": int | float | None, "files": list}
+_FILE_KINDS = {"camera": str, "file": str | None}
 RESERVED_COLUMNS = frozenset(EpisodeRecord(0, 0).row())
 
 
@@ -160,7 +162,8 @@ def read_episodes(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
     Returns:
         The rows in the order they were written; every entry of a row's ``"files"`` has ``"exists"`` added: whether
-        the file is there now. A row that was cut off by a crash is left out. No log: an empty list.
+        the file is there now. A row that was cut off by a crash or that is of another kind is left out. No log: an
+        empty list.
 
     Raises:
         NotADirectoryError: when there is no such folder.
@@ -176,8 +179,22 @@ def read_episodes(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
             row = json.loads(line)
         except ValueError:
             continue
-        if isinstance(row, dict):
+        if _is_episode(row):
             for file in row.get("files", []):
-                file["exists"] = file.get("file") is not None and (root / file["file"]).is_file()
+                exists = file.get("file") is not None and (root / file["file"]).is_file()
+                file |= {**vars(VideoFile(file["camera"])), **file, "exists": exists}
             rows.append(row)
     return rows
+
+
+def _is_episode(row: Any) -> bool:
+    """Returns whether it is a row of ours; other projects write files of the same name."""
+    if not isinstance(row, dict) or not {"env", "episode"} <= row.keys():
+        return False
+    return _has_kinds(row, _KINDS) and all(
+        isinstance(file, dict) and "camera" in file and _has_kinds(file, _FILE_KINDS) for file in row.get("files", [])
+    )
+
+
+def _has_kinds(row: Mapping[str, Any], kinds: Mapping[str, Any]) -> bool:
+    return all(isinstance(row[key], kind) for key, kind in kinds.items() if key in row)

@@ -26,11 +26,30 @@ def test_a_row_comes_back(tmp_path):
 
 
 def test_a_row_cut_off_by_a_crash_spoils_nothing(tmp_path):
-    append_episodes(tmp_path, [{"env": 0}])
+    append_episodes(tmp_path, [{"env": 0, "episode": 0}])
     with open(tmp_path / EPISODE_LOG, "a") as file:
         file.write('{"env": 1, "epis')
-    append_episodes(tmp_path, [{"env": 2}])
+    append_episodes(tmp_path, [{"env": 2, "episode": 0}])
     assert [row["env"] for row in read_episodes(tmp_path)] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"episode_index": 0, "tasks": ["x"], "length": 10}',
+        '{"env": 0, "episode": 1, "files": null}',
+        '{"env": 0, "episode": 1, "files": ["a.mp4"]}',
+        '{"env": 0, "episode": 1, "steps": "many"}',
+        "[1]",
+    ],
+)
+def test_rows_of_another_kind_are_left_out(tmp_path, line):
+    (tmp_path / EPISODE_LOG).write_text(line + "\n")
+    append_episodes(tmp_path, [{"env": 2, "episode": 0, "files": [{"camera": "front"}]}])
+    (row,) = read_episodes(tmp_path)
+    assert row["env"] == 2
+    (file,) = row["files"]
+    assert (file["file"], file["frames"], file["error"], file["exists"]) == (None, 0, None, False)
 
 
 def _write_many(folder, env):
