@@ -23,6 +23,8 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         self._depth += 1
+        if self._depth == 1:
+            self._is_held = self._is_pending = False
         if self._depth == 1 and threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT)
             if callable(before):
@@ -39,7 +41,7 @@ class Interrupts:
 
     def hold(self) -> None:
         """From now on an interrupt waits."""
-        self._is_held, self._is_pending = True, False
+        self._is_held = True
 
     def release(self) -> None:
         """From now on an interrupt is heard at once; one that waits goes on waiting for `deliver`."""

@@ -81,6 +81,28 @@ def test_a_single_step_is_whole_too(ctrl_c_in_step, handler):
         assert sim.step_once()
 
 
+def test_a_callback_that_steps_itself_loses_no_interrupt(ctrl_c_in_step):
+    with crowd() as sim:
+        sim.register_callback(lambda core, dt: core.step_once() if core.step_count == 3 else None)
+        ctrl_c_in_step(2)
+        assert sim.run_simulation(duration=5.0) == 3
+        assert sim.step_count == 4
+        assert sim.run_simulation(duration=0.5) == 5
+
+
+def test_what_a_callback_raised_leaves_no_interrupt_behind(ctrl_c_in_step):
+    def leave(core, dt):
+        if core.step_count == 2:
+            raise SystemExit
+
+    with crowd() as sim:
+        sim.register_callback(leave)
+        ctrl_c_in_step(1)
+        with pytest.raises(SystemExit):
+            sim.run_simulation(duration=1.0)
+        assert sim.run_simulation(duration=0.5) == 5
+
+
 def test_a_handler_of_the_programs_own_is_called(ctrl_c_in_step):
     with crowd() as sim:
         heard = []
