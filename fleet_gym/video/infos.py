@@ -64,6 +64,6 @@ def seeds_of(seed: Any, num_envs: int) -> list[int | None]:
         return [None] * num_envs
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + env for env in range(num_envs)]
-    if isinstance(seed, Sequence) and len(seed) == num_envs:
+    if isinstance(seed, (Sequence, np.ndarray)) and np.shape(seed) == (num_envs,):
         return [None if value is None else int(value) for value in seed]
     return [None] * num_envs

@@ -76,6 +76,7 @@ class _WorkerProcess:
         self._full_since: float | None = None  # when frames were first left out, and nothing was heard since
         self._fatal = ""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        theirs = socket.socket(fileno=protocol.above_standard(theirs.detach()))
         setup = {
             **setup,
             "index": index,

@@ -5,6 +5,7 @@ Messages go over a ``SOCK_SEQPACKET`` pair, which keeps them apart. The first by
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import mmap
@@ -106,6 +107,16 @@ def unpack_ack(message: bytes) -> int:
     return position
 
 
+def above_standard(descriptor: int) -> int:
+    """Moves a descriptor above 2, where the standard streams of a child do not replace it."""
+    if descriptor > 2:
+        return descriptor
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(descriptor)
+
+
 class FrameRing:
     """A ring of shared memory: blocks are contiguous, are freed in the order they were made, and never move.
 
@@ -117,7 +128,7 @@ class FrameRing:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.descriptor = os.memfd_create("fleet-gym-frames", os.MFD_CLOEXEC)
+        self.descriptor = above_standard(os.memfd_create("fleet-gym-frames", os.MFD_CLOEXEC))
         try:
             os.ftruncate(self.descriptor, size)
             # Populated now: a page fault per 4 kB would double the cost of the first frames.

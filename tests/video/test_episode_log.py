@@ -108,6 +108,7 @@ def test_the_last_infos_come_from_final_info():
 def test_seeds_are_spread_as_gymnasium_does():
     assert seeds_of(5, 3) == [5, 6, 7]
     assert seeds_of([4, None, 2], 3) == [4, None, 2]
+    assert seeds_of(np.array([4, 3]), 2) == [4, 3]
     assert seeds_of(None, 2) == [None, None]
 
 

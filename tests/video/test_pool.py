@@ -472,6 +472,26 @@ def test_it_works_from_an_unguarded_script_and_one_that_forgets_to_close(tmp_pat
     assert videos(tmp_path / "videos") == {(0, "front", 0): [0, 1, 2, 3]}
 
 
+@pytest.mark.parametrize("backend", ["moviepy", "pool"])
+def test_it_works_without_standard_streams(tmp_path, backend):
+    """Daemons close them; what is opened next has their numbers."""
+    script = textwrap.dedent(
+        f"""
+        from fleet_gym.testing.coded_color_env import CodedColorVectorEnv
+        from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
+
+        recorder = CameraObsVideoRecorder(CodedColorVectorEnv([3]), {str(tmp_path)!r}, backend={backend!r})
+        recorder.reset()
+        for _ in range(3):
+            recorder.step(None)
+        recorder.close()
+        """
+    )
+    closing = 'exec "$0" -c "$1" <&- >&- 2>&-'
+    subprocess.run(["sh", "-c", closing, sys.executable, script], check=True, timeout=60)
+    assert videos(tmp_path) == {(0, "front", 0): [0, 1, 2, 3]}
+
+
 def test_a_recorder_cannot_be_used_in_a_forked_child(tmp_path):
     recorder = long_recording(tmp_path)
     child = os.fork()
