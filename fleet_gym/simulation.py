@@ -166,7 +166,9 @@ class MultiRobotSimulationCore(SimulatedFleet):
                     timing.end_step()
                 if memory is not None and not self._is_closed:
                     memory.after_step(before)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             self.close()
             raise
         return True

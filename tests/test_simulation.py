@@ -212,14 +212,15 @@ def test_stop_and_ctrl_c_end_a_run_and_nothing_else():
         assert sim.run_simulation(duration=1.0) == 10
 
 
-def test_what_a_callback_raises_passes_and_the_world_is_closed():
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_what_a_callback_raises_passes_and_the_world_is_closed(error):
     sim = MultiRobotSimulationCore(enable_memory_profiling=True)
 
     def fail(core, dt):
-        raise RuntimeError("callback failed")
+        raise error("callback failed")
 
     sim.register_callback(fail)
-    with pytest.raises(RuntimeError, match="callback failed"):
+    with pytest.raises(error, match="callback failed"):
         sim.run_simulation(duration=1.0)
     assert not tracemalloc.is_tracing()
     with pytest.raises(ClosedEnvironmentError):
