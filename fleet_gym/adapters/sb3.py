@@ -95,9 +95,9 @@ class SB3VecEnv(VecEnv):
         if any(not _equal(options, self._options[0]) for options in self._options):
             raise ValueError(f"set_options: expected the same options for all environments, got {self._options}")
         self._actions = None
-        observation, infos = self.env.reset(seed=self._seed, options=self._options[0] or None)
-        self._seed = None
+        seed, self._seed = self._seed, None  # also of a reset that fails, so that another one can succeed
         self._reset_seeds()
+        observation, infos = self.env.reset(seed=seed, options=self._options[0] or None)
         self._reset_options()
         self.reset_infos = info_rows(infos, self.num_envs)
         return flat_observation(observation)

@@ -310,6 +310,10 @@ def test_seeds_are_used_once_and_flattened_robots_keep_the_worlds_seeds():
     assert [info["episode_seed"] for info in vec_env.reset_infos] == [30, 30, 31, 31]
     vec_env.reset()
     assert not {30, 31} & {info["episode_seed"] for info in vec_env.reset_infos}
+    vec_env.seed(-1)
+    with pytest.raises(ValueError, match="seed: expected an int >= 0, got -1"):
+        vec_env.reset()
+    vec_env.reset()
     vec_env.close()
 
 
