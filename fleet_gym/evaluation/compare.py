@@ -259,7 +259,7 @@ def write_comparison(comparison: Comparison, page: str | os.PathLike[str]) -> Pa
 
 
 def _facts(a: EvaluationResult, b: EvaluationResult) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """Returns tables of configuration and versions: (heading, rows of name, A's and B's value)."""
+    """Returns tables as `run_facts` does: (heading, rows of name, A's and B's value)."""
     tables = []
     for (heading, first), (_, second) in zip(run_facts(a), run_facts(b), strict=True):
         one, other = dict(first), dict(second)

@@ -40,16 +40,19 @@ def env_facts(env: AnyVectorEnv) -> dict[str, Any]:
     return facts
 
 
-def differing_settings(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns settings that differ by their name, those inside of others as ``outer.inner``: (first's, second's)."""
-    found: dict[str, Any] = {}
-    for name in {**first, **second}:
-        one, other = first.get(name), second.get(name)
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            found.update(differing_settings(one, other, f"{prefix}{name}."))
-        elif one != other:
-            found[f"{prefix}{name}"] = (one, other)
-    return found
+def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns settings by their name, those inside of others as ``outer.inner``."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        path = f"{prefix}{name}"
+        flat.update(flat_settings(value, f"{path}.") if isinstance(value, Mapping) else {path: value})
+    return flat
+
+
+def differing_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Returns settings that differ, (first's, second's) by the name `flat_settings` gives them."""
+    one, other = flat_settings(first), flat_settings(second)
+    return {name: (one.get(name), other.get(name)) for name in {**one, **other} if one.get(name) != other.get(name)}
 
 
 def _limit(base: Any, spec: Any) -> int | None:

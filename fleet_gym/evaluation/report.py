@@ -10,6 +10,7 @@ from typing import Any
 
 from fleet_gym._rounding import column_format, formatted, number_format
 from fleet_gym.evaluation.charts import MAX_ROWS, Chart, histogram, lines, shares, stacked
+from fleet_gym.evaluation.env_facts import flat_settings
 from fleet_gym.evaluation.instruments import read_time_records
 from fleet_gym.evaluation.results import EvaluationResult
 from fleet_gym.evaluation.run_folder import MEMORY_LOG, REPORT, TIME_LOG, read_run, session_logs
@@ -258,9 +259,17 @@ def _profile_note(result: EvaluationResult) -> str:
 
 
 def run_facts(result: EvaluationResult) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Returns tables of configuration and versions: (heading, rows of name and value)."""
-    config = [(name.replace("_", " "), _text(value)) for name, value in result.config.items() if value is not None]
-    return [("Configuration", config), ("Versions", list(result.versions.items()))]
+    """Returns tables of configuration, environment and versions: (heading, rows of name and value)."""
+    config = dict(result.config)
+    settings = flat_settings(config.pop("env_settings", {}))
+    return [
+        (
+            "Configuration",
+            [(name.replace("_", " "), _text(value)) for name, value in config.items() if value is not None],
+        ),
+        ("Environment", [(name, _text(value)) for name, value in settings.items() if value is not None]),
+        ("Versions", list(result.versions.items())),
+    ]
 
 
 def _text(value: Any) -> str:

@@ -164,5 +164,8 @@ def test_what_was_run_stands_side_by_side_and_differences_stand_out(tmp_path: Pa
     facts = text[text.index('id="facts"') :]
     rows = re.findall(r"<tr( class=.differs.)?><td>(.*?)</td><td.*?>(.*?)</td><td.*?>(.*?)</td></tr>", facts)
     assert [row[1:] for row in rows if row[0]] == [("policy", "a", "bc"), ("torch", "", "2")]
+    a, b = (replace(one, config={**one.config, "env_settings": {"task": {"rays": n}}}) for n, one in enumerate((a, b)))
+    text = write_comparison(compare(a, b), tmp_path).read_text(encoding="utf-8")
+    assert '<tr class="differs"><td>task.rays</td><td class="text">0</td><td class="text">1</td></tr>' in text
     assert ("", "max steps", "5", "5") in rows
     assert "only pairs with videos" not in text

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from coin_env import CoinEnv, coin_envs, idle
 
+from fleet_gym import FleetVectorEnv
 from fleet_gym.evaluation import EvaluationResult, evaluate, read_run, write_report
 from fleet_gym.evaluation.results import FORMAT
 from fleet_gym.evaluation.run_folder import replace_text
@@ -154,6 +155,17 @@ def test_one_episode_has_no_interval(tmp_path: Path) -> None:
     assert "1 episode with seed 0, played in 1 world" in text
     assert text.count('<div class="interval-text">no interval</div>') == 2
     assert "fewer than 20 episodes are too narrow" in text
+
+
+def test_the_environments_settings_have_a_row_each(tmp_path: Path) -> None:
+    env = FleetVectorEnv(1, num_robots=1, robot="diffbot", autoreset_mode="Disabled", max_episode_steps=2)
+    evaluate(env, "scripted", episodes=1, out=tmp_path / "run", profile="off", videos=0)
+    env.close()
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"<tr><td>(\S+)</td><td class=.text.>(.*?)</td></tr>", text))
+    assert (rows["robot"], rows["dynamics"], rows["task.num_obstacles"]) == ("diffbot", "kinematic", "4")
+    assert "task.goal_radius" not in rows  # nobody asked for one
+    assert "{" not in "".join(rows.values())
 
 
 def test_enough_episodes_need_no_warning(page: str) -> None:
