@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
@@ -21,74 +20,46 @@ NEVER = 1 << 62
 class Samples:
     """Levels and the peaks of the stretches before them since the last `clear`: means, lowest, highest, bytes.
 
-    `add` makes no object that lives on: it is called between allocations that are being traced.
+    `add` runs between allocations that are being traced, and allocates next to nothing: its sums are floats (exact up
+    to 9 PB), of which Python keeps some in stock.
+
+    Attributes:
+        low: the lowest level; `NEVER` when nothing was added.
+        high: the highest level; -1 when nothing was added.
+        peak_high: the highest peak; -1 when nothing was added.
     """
 
-    __slots__ = ("_at", "_buffer", "_count", "_high", "_low", "_pairs", "_peak_high", "_peak_total", "_total")
-
-    BUFFERED = 250  # indices that small are objects Python keeps anyway
+    __slots__ = ("_count", "_peak_total", "_total", "high", "low", "peak_high")
 
     def __init__(self) -> None:
-        self._buffer = array("q", bytes(8 * self.BUFFERED))  # level, peak, level, peak...
-        self._pairs = np.frombuffer(self._buffer, np.int64).reshape(-1, 2)  # an array stores, NumPy sums up faster
         self.clear()
 
     def clear(self) -> None:
         """Forgets everything."""
-        self._at = self._count = self._total = self._peak_total = 0
-        self._low, self._high, self._peak_high = NEVER, -1, -1
+        self._count = self._total = self._peak_total = 0.0
+        self.low, self.high, self.peak_high = NEVER, -1, -1
 
     def add(self, level: int, peak: int) -> None:
         """Takes one sample into account."""
-        at, buffer = self._at, self._buffer
-        buffer[at] = level
-        buffer[at + 1] = peak
-        self._at = at = at + 2
-        if at == self.BUFFERED:
-            self._fold()
+        self._count += 1.0
+        self._total += level
+        self._peak_total += peak
+        if level < self.low:
+            self.low = level
+        if level > self.high:
+            self.high = level
+        if peak > self.peak_high:
+            self.peak_high = peak
 
     @property
     def mean(self) -> float:
         """The mean level; 0 when nothing was added."""
-        self._fold()
         return self._total / self._count if self._count else 0.0
-
-    @property
-    def low(self) -> int:
-        """The lowest level; `NEVER` when nothing was added."""
-        self._fold()
-        return self._low
-
-    @property
-    def high(self) -> int:
-        """The highest level; -1 when nothing was added."""
-        self._fold()
-        return self._high
 
     @property
     def peak_mean(self) -> float:
         """The mean peak; 0 when nothing was added."""
-        self._fold()
         return self._peak_total / self._count if self._count else 0.0
-
-    @property
-    def peak_high(self) -> int:
-        """The highest peak; -1 when nothing was added."""
-        self._fold()
-        return self._peak_high
-
-    def _fold(self) -> None:
-        if not self._at:
-            return
-        pairs = self._pairs[: self._at // 2]
-        self._count += len(pairs)
-        total, peak_total = np.add.reduce(pairs, 0).tolist()
-        self._total += total
-        self._peak_total += peak_total
-        high, peak_high = np.maximum.reduce(pairs, 0).tolist()
-        self._high, self._peak_high = max(self._high, high), max(self._peak_high, peak_high)
-        self._low = min(self._low, int(np.minimum.reduce(pairs[:, 0])))
-        self._at = 0
 
 
 @dataclass(frozen=True)

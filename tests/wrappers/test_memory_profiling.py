@@ -345,13 +345,12 @@ def test_a_new_wrapper_after_a_foreign_stop_works(lines):
     assert counts(lines()) == [5]
 
 
-def test_light_mode_reports_rss_without_tracing(lines, caplog):
+@pytest.mark.parametrize("mode", ["light", "auto"])
+def test_light_and_auto_report_rss_without_tracing(lines, caplog, mode):
     gc.collect()
     psutil.heap_trim()  # pages that earlier tests have freed would be used again, and RSS would not grow
     kept: list[Any] = []
-    env = MemoryProfilingWrapper(
-        ScriptedVectorEnv(lambda: kept.append(np.ones(MIB))), profiling_interval=10, mode="light"
-    )
+    env = MemoryProfilingWrapper(ScriptedVectorEnv(lambda: kept.append(np.ones(MIB))), profiling_interval=10, mode=mode)
     assert not tracemalloc.is_tracing()
     before = env.get_memory_usage()
     run(env, 20)
