@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import unittest
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,16 @@ def pytest_configure(config: pytest.Config) -> None:
         "limit_leak(cycles=100, max_native_bytes=512, max_blocks=1, warm_up=None): repeats the test and fails it if"
         " memory grows with each repetition, as fleet_gym.testing.assert_no_leak.",
     )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fails a marked test that `pytest_pyfunc_call` never sees: it would pass without a measurement."""
+    if item.get_closest_marker("limit_leak") is None:
+        return
+    owner = getattr(item, "cls", None)
+    if not isinstance(item, pytest.Function) or (owner is not None and issubclass(owner, unittest.TestCase)):
+        kind = "unittest.TestCase" if owner is not None else type(item).__name__
+        raise TypeError(f"limit_leak: expected a function or a method of a plain class, got {item.name} of a {kind}")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -259,6 +259,7 @@ def test_bad_arguments(arguments, error, name):
 
 
 TESTS = """
+import unittest
 import pytest
 kept = []
 cycles = []
@@ -301,6 +302,16 @@ def test_fixture(assert_no_leak):
 @pytest.mark.limit_leak(cycles=10)
 def test_failing():
     assert 1 == 2
+
+@pytest.mark.limit_leak(cycles=30)
+class TestPlain:
+    def test_leaking_method(self):
+        kept.append([])
+
+@pytest.mark.limit_leak(cycles=30)
+class TestCase(unittest.TestCase):
+    def test_of_unittest(self):
+        kept.append([])
 """
 
 
@@ -309,7 +320,11 @@ def test_the_plugin(tmp_path):
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "--strict-markers", "-p", "no:cacheprovider", str(tmp_path)]
     output = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path).stdout
     lines = output.splitlines()
-    outcome = {line.split("::")[1].split(" ")[0]: line.split()[0] for line in lines if "::test_" in line}
+    outcome = {
+        line.split("::")[-1].split(" ")[0]: line.split()[0]
+        for line in lines
+        if "::test_" in line and line.split()[0].isupper()
+    }
     assert outcome == {
         "test_clean": "PASSED",
         "test_leaking": "FAILED",
@@ -320,10 +335,13 @@ def test_the_plugin(tmp_path):
         "test_coroutine": "FAILED",
         "test_fixture": "PASSED",
         "test_failing": "FAILED",
+        "test_leaking_method": "FAILED",
+        "test_of_unittest": "ERROR",
     }, output
     assert "memory grows by" in output
     assert "expected keyword arguments only" in output
     assert "assert 1 == 2" in output
+    assert "expected a function or a method of a plain class, got test_of_unittest of a unittest.TestCase" in output
 
 
 def test_the_marker_is_documented():
