@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -14,9 +15,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from fleet_gym.video.episode_files import PART_SUFFIX, EpisodeVideoName, parse_episode_video_filename, publish
-from fleet_gym.video.episode_log import EpisodeRecord, VideoFile, append_episodes
-from fleet_gym.video.run_lock import find_locks
+from fleet_gym.video.episode_files import (
+    PART_SUFFIX,
+    EpisodeVideoName,
+    parse_episode_video_filename,
+    part_path,
+    publish,
+)
+from fleet_gym.video.episode_log import EpisodeRecord, VideoFile, append_episodes, read_episodes
+from fleet_gym.video.mp4 import count_frames
+from fleet_gym.video.run_lock import FoundLock, find_locks
 
 logger = logging.getLogger("fleet_gym.video")
 
@@ -45,7 +53,8 @@ def recover_leftovers(folder: str | os.PathLike[str], *, any_host: bool = False)
 
     Each becomes ``...-partial.mp4`` with every frame that can be decoded, and gets a row in the episode log, marked
     ``crashed`` and ``recovered``. A file without a single frame is set aside with ``.unreadable`` appended, or deleted
-    when it is empty. Recorders do this at their start.
+    when it is empty. Videos that were finished a moment before the kill and are in no row yet get one too, marked
+    ``recovered``. Recorders do this at their start.
 
     Args:
         folder: of the videos.
@@ -55,9 +64,9 @@ def recover_leftovers(folder: str | os.PathLike[str], *, any_host: bool = False)
     Returns:
         What was found.
     """
-    with _orphans(Path(folder), any_host) as orphans:
+    with _orphans(Path(folder), any_host) as (orphans, dead):
         found = [result for result in map(_recover, orphans) if result is not None]
-        _log(Path(folder), found)
+        _log(Path(folder), [*_finished_without_row(Path(folder), dead), *found])
     return [result for result, _ in found]
 
 
@@ -69,7 +78,7 @@ def discard_leftovers(folder: str | os.PathLike[str]) -> None:
     Args:
         folder: of the videos.
     """
-    with _orphans(Path(folder), any_host=False) as orphans:
+    with _orphans(Path(folder), any_host=False) as (orphans, _):
         aside = Path(folder).glob(f"*.mp4{PART_SUFFIX}{UNREADABLE_SUFFIX}")
         for path in (*orphans, *aside):
             with contextlib.suppress(FileNotFoundError):
@@ -78,14 +87,15 @@ def discard_leftovers(folder: str | os.PathLike[str]) -> None:
 
 
 @contextlib.contextmanager
-def _orphans(root: Path, any_host: bool) -> Iterator[list[Path]]:
-    """The ``.part`` files nobody alive writes to; what is left of their recorders' locks goes with the block."""
+def _orphans(root: Path, any_host: bool) -> Iterator[tuple[list[Path], list[FoundLock]]]:
+    """The ``.part`` files nobody alive writes to, and the locks of the dead, which go with the block."""
     # In this order: a file seen now was announced before, so that the lock of a live recorder lists it.
     parts = {path.name: path for path in sorted(root.glob(f"*.mp4{PART_SUFFIX}"))}
     locks = find_locks(root, any_host)
     try:
         live = frozenset[str]().union(*(lock.names for lock in locks if lock.live))
-        yield [path for name, path in parts.items() if name not in live]
+        orphans = [path for name, path in parts.items() if name not in live]
+        yield orphans, [lock for lock in locks if not lock.live]
     finally:
         for lock in locks:
             lock.close(remove=True)
@@ -117,6 +127,22 @@ def _recover(part: Path) -> tuple[RecoveredVideo, _Facts] | None:
     return RecoveredVideo(part, path, facts.frames), facts
 
 
+def _finished_without_row(folder: Path, locks: Iterable[FoundLock]) -> Iterator[tuple[RecoveredVideo, _Facts]]:
+    """Yields the whole videos of dead recorders that did not come to log them."""
+    logged: set[str | None] | None = None
+    for lock in locks:
+        claimed = (parse_episode_video_filename(name.removesuffix(PART_SUFFIX)) for name in sorted(lock.names))
+        for name in itertools.chain.from_iterable((name, replace(name, partial=True)) for name in claimed if name):
+            path = folder / name.filename
+            if not path.is_file():
+                continue
+            if logged is None:
+                logged = {file["file"] for row in read_episodes(folder) for file in row.get("files", [])}
+            facts = _facts(path, name)
+            if path.name not in logged and facts.run == lock.run_id:
+                yield RecoveredVideo(part_path(folder, name), path, facts.frames), facts
+
+
 def _wait_until_quiet(path: Path) -> None:
     # An encoder whose recorder was killed a moment ago may still be writing the end.
     deadline = time.monotonic() + _PATIENCE
@@ -132,6 +158,36 @@ class _Facts:
     size: tuple[int, int] = (0, 0)
     coded_size: tuple[int, int] = (0, 0)
     comment: dict[str, Any] | None = None
+    whole: bool = False
+
+    @property
+    def run(self) -> str:
+        """Of the recorder."""
+        return str((self.comment or {}).get("run", ""))
+
+    def read(self, source: Any) -> None:
+        """Takes in what an open file says of itself."""
+        stream = source.streams.video[0]
+        self.fps = stream.average_rate
+        self.size = self.coded_size = (stream.codec_context.width, stream.codec_context.height)
+        self.comment = _comment(source.metadata.get("comment", ""))
+        if self.comment is not None and "size" in self.comment:
+            width, height = self.comment["size"]
+            self.size = (int(width), int(height))
+
+
+def _facts(path: Path, name: EpisodeVideoName) -> _Facts:
+    """Returns what a finished video says of itself."""
+    import av
+
+    facts = _Facts(name, whole=True)
+    try:
+        facts.frames = count_frames(path) or 0
+        with closing(av.open(str(path))) as source:
+            facts.read(source)
+    except (OSError, av.FFmpegError, IndexError) as error:
+        logger.debug("%s cannot be read: %s", path, error)
+    return facts
 
 
 def _remux(part: Path, target: Path, name: EpisodeVideoName) -> _Facts:
@@ -153,16 +209,11 @@ def _remux(part: Path, target: Path, name: EpisodeVideoName) -> _Facts:
                 logger.debug("%s ends with %s", part, error)  # the cut the kill made
             packets = packets[:decoded]
             facts.frames = len(packets)
-            facts.fps = stream.average_rate
-            facts.size = facts.coded_size = (stream.codec_context.width, stream.codec_context.height)
-            facts.comment = _comment(source.metadata.get("comment", ""))
+            facts.read(source)
             if packets:
                 _write(target, stream, packets, source.metadata)
     except (av.FFmpegError, IndexError) as error:
         logger.debug("%s cannot be read: %s", part, error)
-    if facts.comment is not None and "size" in facts.comment:
-        width, height = facts.comment["size"]
-        facts.size = (int(width), int(height))
     return facts
 
 
@@ -190,14 +241,17 @@ def _log(folder: Path, found: Iterable[tuple[RecoveredVideo, _Facts]]) -> None:
     for result, facts in found:
         if not result.frames or result.path is None:
             continue
-        name, run = facts.name, str((facts.comment or {}).get("run", ""))
+        name, run = facts.name, facts.run
         record = records.setdefault(
             (run, name.env, name.episode, name.start_step),
             EpisodeRecord(
-                name.env, name.episode, episode_return=None, crashed=True, recovered=True, start_step=name.start_step,
-                fps=str(facts.fps or ""), last_frame="missing", run_id=run,
+                name.env, name.episode, episode_return=None, recovered=True, start_step=name.start_step,
+                fps=str(facts.fps or ""), run_id=run,
             ),
         )  # fmt: skip
+        if not facts.whole:
+            record.crashed, record.last_frame = True, "missing"
+        record.interrupted |= facts.whole and name.partial
         record.steps = max(record.steps, name.start_step + result.frames - 1)
         file = VideoFile(name.camera, result.path.name, result.frames, 0, facts.size, facts.coded_size)
         file.bytes = result.path.stat().st_size

@@ -53,12 +53,14 @@ class FoundLock:
 
     Attributes:
         path: of the file.
+        run_id: of its recorder.
         names: ``.part`` files it lists, among its other lines.
         live: its recorder or one of its workers is still there, or that cannot be told.
     """
 
     def __init__(self, path: Path, any_host: bool) -> None:
         self.path = path
+        self.run_id = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
         self.live = True
         self._descriptor = -1
         if path in _own:

@@ -124,6 +124,45 @@ def test_python_alone_is_killed(tmp_path, victim, backend):
         assert decode(video.path) == steps(401)
 
 
+def test_videos_finished_after_the_kill_are_logged_too(tmp_path):
+    """A worker outlives its recorder by the moment it takes to finish its files; nobody is left to write their rows."""
+    folder = tmp_path / "videos"
+    code = """
+        import os, pathlib, sys, time
+        from fleet_gym.testing.coded_color_env import CodedColorVectorEnv
+        from fleet_gym.video.pool import PoolBackend
+        from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
+
+        env = CodedColorVectorEnv([2, 9], {"front": (32, 48), "odd": (33, 17)})
+        recorder = CameraObsVideoRecorder(env, sys.argv[1], backend="pool")
+        recorder.reset()
+        PoolBackend.collect = lambda *_: []  # it dies before it hears of the files
+        for _ in range(3):
+            recorder.step(None)
+        while len(list(pathlib.Path(sys.argv[1]).glob("*.mp4"))) < 2:
+            time.sleep(0.02)
+        os._exit(9)
+    """
+    ended_with = subprocess.run([sys.executable, "-c", textwrap.dedent(code), folder], timeout=60).returncode
+    assert ended_with == 9
+    (lock,) = folder.glob(".recorder-*.lock")
+    deadline = time.monotonic() + 30
+    while lock.exists() and time.monotonic() < deadline:
+        recover_leftovers(folder)
+        time.sleep(0.1)
+    ended, cut = sorted(read_episodes(folder), key=lambda row: row["env"])
+    assert (ended["env"], ended["episode"], ended["steps"], ended["fps"]) == (0, 0, 2, "10")
+    assert (ended["recovered"], ended["crashed"], ended["last_frame"]) == (True, False, "recorded")
+    assert [(file["camera"], file["frames"], file["size"], file["coded_size"]) for file in ended["files"]] == [
+        ("front", 3, [48, 32], [48, 32]),
+        ("odd", 3, [17, 33], [18, 34]),
+    ]
+    assert all(file["exists"] and file["bytes"] > 0 for file in ended["files"])
+    assert (cut["env"], cut["recovered"], cut["crashed"], cut["last_frame"]) == (1, True, True, "missing")
+    recover_leftovers(folder)
+    assert len(read_episodes(folder)) == 2
+
+
 @pytest.mark.parametrize("backend", ["moviepy", "pool"])
 def test_files_of_a_live_recorder_are_left_alone(tmp_path, victim, backend):
     process, _ = victim(tmp_path, backend, 40)
