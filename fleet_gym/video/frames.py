@@ -31,7 +31,12 @@ def to_numpy(value: Any) -> NDArray[Any]:
         if hasattr(value, method):
             value = getattr(value, method)()
     if hasattr(value, "numpy"):
-        value = value.numpy()
+        try:
+            value = value.numpy()
+        except TypeError:  # torch's bfloat16, which NumPy does not have
+            if not hasattr(value, "float"):
+                raise
+            value = value.float().numpy()
     return np.asarray(value)
 
 

@@ -1,9 +1,10 @@
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from fleet_gym.video.frames import CameraSpec, FrameFormat, to_fps
+from fleet_gym.video.frames import CameraSpec, FrameFormat, to_fps, to_numpy
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,17 @@ def test_a_rate_too_small_to_be_a_fraction_is_not_called_zero():
     with pytest.raises(ValueError, match="fps: expected at least 1e-05, got 1e-06"):
         to_fps(1e-6)
     assert to_fps(1e-5) == Fraction(1, 100_000)
+
+
+def test_a_type_numpy_does_not_have_is_widened():
+    class Bfloat16Tensor:
+        def numpy(self):
+            raise TypeError("Got unsupported ScalarType BFloat16")
+
+        def float(self):
+            return SimpleNamespace(numpy=lambda: np.array([0.5], dtype=np.float32))
+
+    assert to_numpy(Bfloat16Tensor()) == np.array([0.5], dtype=np.float32)
 
 
 def test_depth_is_drawn_from_near_to_far():
