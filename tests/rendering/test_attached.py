@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fleet_gym.rendering
-from fleet_gym._pybullet import DirectClient, pybullet
+from fleet_gym._pybullet import DirectClient, pybullet, pybullet_data_path
 from fleet_gym.rendering.attached import AttachedCamera
 
 SIZE = (160, 120)
@@ -90,7 +90,6 @@ def test_bodies_come_and_go(client):
     cube = client.load_urdf("cube_small.urdf", basePosition=[0, 0, 0.3], globalScaling=6.0)
     assert_same(*both(camera, client, *matrices()))
     p.changeVisualShape(cube, -1, rgbaColor=[1, 0, 0, 1], physicsClientId=client.id)
-    camera.refresh()
     assert_same(*both(camera, client, *matrices()))
     p.removeBody(cube, physicsClientId=client.id)
     gone, _ = both(camera, client, *matrices())
@@ -180,3 +179,152 @@ def test_bad_arguments_are_named(client):
     straight_down = pybullet().computeViewMatrix([0, 0, 3], [0, 0, 0], [0, 0, 1])
     with pytest.raises(ValueError, match="up vector"):
         camera.getCameraImage(10, 10, straight_down, projection)
+
+
+def test_a_body_under_the_number_of_one_that_is_gone_is_a_new_one(client):
+    p = pybullet()
+    client.load_urdf("plane.urdf")
+    robot = client.load_urdf("r2d2.urdf", basePosition=[0, 0, 0.5])
+    camera = fleet_gym.rendering.attach(client.id)
+    assert_same(*both(camera, client, *matrices()))
+    p.removeBody(robot, physicsClientId=client.id)
+    assert client.load_urdf("cube.urdf", basePosition=[0, 0, 0.5]) == robot
+    assert_same(*both(camera, client, *matrices()))
+    p.resetSimulation(physicsClientId=client.id)
+    client.load_urdf("plane.urdf")
+    assert client.load_urdf("kuka_iiwa/model.urdf", useFixedBase=True) == robot
+    assert_same(*both(camera, client, *matrices()))
+
+
+def changed(matrix, **entries):
+    values = list(matrix)
+    for index, value in entries.items():
+        values[int(index[1:])] *= value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("view_change", "projection_change", "reason"),
+    [
+        ({}, {"m0": -1.0}, "projection"),  # mirrored
+        ({}, {"m5": -1.0}, "projection"),  # upside down
+        ({}, {"m14": -1.0}, "projection"),  # near and far below 0
+        ({}, {"m10": -1.0}, "projection"),  # far before near
+        ({"m0": -1.0, "m4": -1.0, "m8": -1.0, "m12": -1.0}, {}, "view"),  # mirrored
+        ({f"m{i}": 1.5 for i in range(12)}, {}, "view"),  # enlarged
+    ],
+)
+def test_cameras_that_are_none_are_drawn_by_pybullet(client, caplog, view_change, projection_change, reason):
+    client.load_urdf("plane.urdf")
+    client.load_urdf("r2d2.urdf", basePosition=[0, 0, 0.5])
+    camera = fleet_gym.rendering.attach(client.id)
+    view, projection = matrices()
+    with caplog.at_level(logging.WARNING, logger="fleet_gym"):
+        ours, theirs = both(camera, client, changed(view, **view_change), changed(projection, **projection_change))
+    assert (ours[2] == theirs[2]).all()
+    assert (ours[4] == theirs[4]).all()
+    assert len(caplog.records) == 1
+    assert f"a {reason} matrix" in caplog.text
+
+
+def test_a_far_plane_that_float32_cannot_tell_from_infinity_is_pybullets(client, caplog):
+    p = pybullet()
+    client.load_urdf("plane.urdf")
+    projection = p.computeProjectionMatrixFOV(55, SIZE[0] / SIZE[1], 0.001, 1e9)
+    assert projection[10] == -1.0
+    with caplog.at_level(logging.WARNING, logger="fleet_gym"):
+        ours, theirs = both(fleet_gym.rendering.attach(client.id), client, matrices()[0], projection)
+    assert np.array_equal(ours[4], theirs[4])
+    assert "0 < near < far" in caplog.text
+
+
+def test_arguments_stand_where_pybullets_do(client):
+    p = pybullet()
+    client.load_urdf("plane.urdf")
+    client.load_urdf("r2d2.urdf", basePosition=[0, 0, 0.5])
+    arguments = (
+        *SIZE, *matrices(), [1.0, 0.5, 2.0], [1.0, 0.9, 0.8], 3.0, 0, 0.5, 0.4, 0.1, p.ER_TINY_RENDERER,
+        p.ER_SEGMENTATION_MASK_OBJECT_AND_LINKINDEX, [0.0] * 16, [0.0] * 16, client.id,
+    )  # fmt: skip
+    assert_same(fleet_gym.rendering.attach(client.id).getCameraImage(*arguments), p.getCameraImage(*arguments))
+
+
+def test_numbers_below_zero_mean_pybullets_own_and_no_mask_means_none(client):
+    p = pybullet()
+    client.load_urdf("plane.urdf")
+    camera = fleet_gym.rendering.attach(client.id)
+    unset = {f"light{name}Coeff": -1.0 for name in ("Ambient", "Diffuse", "Specular")}
+    assert_same(*both(camera, client, *matrices(), lightDistance=-1.0, **{**unset, "shadow": -1}))
+    unmasked = camera.getCameraImage(*SIZE, *matrices(), flags=p.ER_NO_SEGMENTATION_MASK)
+    assert (unmasked[4] == -1).all()
+    assert unmasked[4].dtype == np.int32
+
+
+def test_a_colour_below_black_is_black(client):
+    p = pybullet()
+    cube = client.load_urdf("cube.urdf", basePosition=[0, 0, 0.3])
+    p.changeVisualShape(cube, -1, rgbaColor=[-1.0, -0.3, 0.5, 1.0], physicsClientId=client.id)
+    image = fleet_gym.rendering.attach(client.id).getCameraImage(*SIZE, *matrices())
+    pixels = image[2][image[4] == cube]
+    assert len(pixels) > 100
+    assert (pixels[:, :2] == 0).all()
+    assert pixels[:, 2].max() > 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"width": 16.0}, TypeError, r"width: expected an int >= 1 and <= 16384, got 16\.0"),
+        ({"height": 20_000}, ValueError, "height: .*got 20000"),
+        ({"lightDirection": [1, 2]}, ValueError, r"lightDirection: expected 3 numbers, got \[1, 2\]"),
+        ({"lightDirection": [0, 0, 0]}, ValueError, "directions of positive length"),
+        ({"lightColor": [1, 1, 1, 1]}, ValueError, "lightColor: expected 3 numbers"),
+        ({"lightColor": [1, -1, 1]}, ValueError, r"lightColor\[1\]: expected a finite number >= 0, got -1"),
+        ({"lightAmbientCoeff": float("nan")}, ValueError, "lightAmbientCoeff: expected a finite number, got nan"),
+        ({"lightDir": [1, 1, 1]}, TypeError, "lightDir"),
+        ({"physicsClientId": 1000}, ValueError, "physicsClientId: expected .*, got 1000"),
+    ],
+)
+def test_arguments_that_would_be_misread_are_refused(client, arguments, error, message):
+    view, projection = matrices()
+    call = {"width": 16, "height": 12, "viewMatrix": view, "projectionMatrix": projection, **arguments}
+    with pytest.raises(error, match=message):
+        fleet_gym.rendering.attach(client.id).getCameraImage(**call)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"client": "0"}, TypeError, "client: expected an int >= 0, got '0'"),
+        ({"client": 2**40}, ValueError, f"client: .*got {2**40}"),
+        ({"threads": 0}, ValueError, "threads: expected an int >= 1, got 0"),
+        ({"lod": "no"}, TypeError, "lod: expected True or False, got 'no'"),
+    ],
+)
+def test_bad_attachments_are_refused_at_once(client, arguments, error, message):
+    with pytest.raises(error, match=message):
+        fleet_gym.rendering.attach(**{"client": client.id, **arguments})
+
+
+def test_a_soft_body_is_drawn_by_pybullet_with_one_warning_and_only_as_long_as_it_is_there(client, caplog):
+    p = pybullet()
+    p.resetSimulation(p.RESET_USE_DEFORMABLE_WORLD, physicsClientId=client.id)
+    client.load_urdf("plane.urdf")
+    cloth = p.loadSoftBody(
+        f"{pybullet_data_path()}/cloth_z_up.obj", basePosition=[0, 0, 0.4], scale=0.5, mass=1, useMassSpring=1,
+        physicsClientId=client.id,
+    )  # fmt: skip
+    camera = fleet_gym.rendering.attach(client.id)
+    with caplog.at_level(logging.WARNING, logger="fleet_gym"):
+        for _ in range(2):
+            p.stepSimulation(physicsClientId=client.id)
+            ours, theirs = both(camera, client, *matrices())
+            for mine, other in zip(ours, theirs, strict=True):
+                assert np.array_equal(mine, other)
+            assert (theirs[4] == cloth).sum() > 100
+    assert len(caplog.records) == 1
+    assert f"soft body {cloth}" in caplog.text
+    p.removeBody(cloth, physicsClientId=client.id)
+    ours, theirs = both(camera, client, *matrices())
+    assert_same(ours, theirs)
+    assert not np.array_equal(ours[3], theirs[3])  # the rasterizer's again: its depth is rounded differently
