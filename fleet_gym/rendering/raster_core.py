@@ -36,7 +36,7 @@ class ShapeTables:
         local: (K, 3, 4) float64, shape to frame, m.
         sphere: (K, 4) float64, bounding sphere in the frame: centre and radius, m.
         segmentation: (K,) int32.
-        rgba: (1, K, 4) float32.
+        rgba: (1, K, 4) float32, colours within 0..1.
         texture: (1, K) int32, -1 without.
         textures: texels and table, see `TextureStore.astuple`.
         num_things: G.
@@ -97,6 +97,8 @@ def build_tables(
     radius = np.array([spheres[m][1] for m in mesh_of])
     moved = (local[:, :, :3] * centre[:, None, :]).sum(axis=-1) + local[:, :, 3]
     texture = [textures.add_file(chains[m][0][0].texture) for m in mesh_of]
+    rgba = np.array([[entry.shape.rgba for entry in placed]], dtype=np.float32).reshape(1, -1, 4)
+    rgba[..., :3] = np.clip(rgba[..., :3], 0.0, 1.0)  # negative ones would come out as any byte
     return ShapeTables(
         meshes=meshes,
         lods=ranges[mesh_of] if mesh_of else np.zeros((0, 2), dtype=np.int64),
@@ -105,7 +107,7 @@ def build_tables(
         local=local,
         sphere=np.column_stack([moved, radius]),
         segmentation=np.array([entry.segmentation for entry in placed], dtype=np.int64).astype(np.int32),
-        rgba=np.array([[entry.shape.rgba for entry in placed]], dtype=np.float32).reshape(1, -1, 4),
+        rgba=rgba,
         texture=np.array([texture], dtype=np.int32).reshape(1, -1),
         extra_textures=tuple(textures.require_file(path) for path in extra_textures),
         textures=textures.astuple(),
@@ -162,11 +164,14 @@ def unit_light(light: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns light rows (n, 9) with directions of unit length.
 
     Raises:
-        ValueError: a direction has no length or a number is not finite.
+        ValueError: a direction has no length, a number is not finite, or a colour or coefficient is negative.
     """
     length = np.sqrt((light[:, :3] ** 2).sum(axis=-1, keepdims=True))
-    if not (np.isfinite(light).all() and (length > 0).all()):
-        raise ValueError(f"light: expected finite numbers and directions of positive length, got {light.tolist()}")
+    if not (np.isfinite(light).all() and (length > 0).all() and (light[:, 3:] >= 0).all()):
+        raise ValueError(
+            "light: expected finite numbers, directions of positive length, and colours and coefficients >= 0, "
+            f"got {light.tolist()}"
+        )
     return np.concatenate([light[:, :3] / length, light[:, 3:]], axis=1)
 
 
@@ -266,17 +271,30 @@ class RasterCore:
         while self._threads > 1 and count * bands < 2 * self._threads and height // (bands + 1) >= 16:
             bands += 1
         threads = min(self._threads, count * bands)
-        while len(self._scratch) < threads:
-            self._scratch.append(_Scratch(self.tables))
-        arguments = self._arguments(target, worlds)
-        pixels = -(-height // bands) * width
-        if threads == 1:
-            self._run(0, 1, bands, pixels, width, arguments)
-            return
-        executor = self._executor()
-        jobs = [executor.submit(self._run, k, threads, bands, pixels, width, arguments) for k in range(1, threads)]
+        # Taken away while they are in use: two threads may draw with one renderer.
+        scratch = [self._take_scratch() for _ in range(threads)]
         try:
-            self._run(0, threads, bands, pixels, width, arguments)
+            self._share(scratch, bands, -(-height // bands) * width, width, self._arguments(target, worlds))
+        finally:
+            self._scratch.extend(scratch)
+
+    def _take_scratch(self) -> _Scratch:
+        try:
+            return self._scratch.pop()
+        except IndexError:
+            return _Scratch(self.tables)
+
+    def _share(self, scratch: list[_Scratch], bands: int, pixels: int, width: int, arguments: Any) -> None:
+        """Draws with one thread per scratch, the calling one among them."""
+        threads = len(scratch)
+        if threads == 1:
+            self._run(scratch[0], 0, 1, bands, pixels, width, arguments)
+            return
+        executor, jobs = self._executor(), []
+        try:
+            for k in range(1, threads):
+                jobs.append(executor.submit(self._run, scratch[k], k, threads, bands, pixels, width, arguments))
+            self._run(scratch[0], 0, threads, bands, pixels, width, arguments)
         finally:
             for job in jobs:  # they write into the caller's arrays
                 job.result()
@@ -301,12 +319,13 @@ class RasterCore:
         )
         return before, after
 
-    def _run(self, start: int, step: int, bands: int, pixels: int, width: int, arguments: Any) -> None:
+    def _run(
+        self, scratch: _Scratch, start: int, step: int, bands: int, pixels: int, width: int, arguments: Any
+    ) -> None:
         from fleet_gym.rendering import _raster_kernel
 
         draw_tiles: Any = _raster_kernel.draw_tiles
         before, after = arguments
-        scratch = self._scratch[start]
         depth, ids = scratch.buffers(pixels)
         draw_tiles(start, step, bands, *before, depth, ids, (*scratch.arrays, scratch.run(width)), *after)
 

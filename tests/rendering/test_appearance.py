@@ -199,6 +199,13 @@ def test_bad_looks_are_refused(name, request, state):
     state.light[1, :3] = 0
     with pytest.raises(ValueError, match="light"):
         draw(renderer, state)
+    state.light[1, :3] = (0, 0, 1)
+    for column in range(3, 9):
+        kept, state.light[1, column] = state.light[1, column], -0.1
+        with pytest.raises(ValueError, match="colours and coefficients >= 0"):
+            draw(renderer, state)
+        state.light[1, column] = kept
+    draw(renderer, state)
 
 
 @pytest.mark.parametrize("kind", [RasterRenderer, TinyRenderer])

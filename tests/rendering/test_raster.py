@@ -1,4 +1,6 @@
 import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ from gymnasium.error import ClosedEnvironmentError
 from PIL import Image
 
 from fleet_gym._pybullet import pybullet_data_path
+from fleet_gym.rendering import raster_core
 from fleet_gym.rendering.base import allocate_images
 from fleet_gym.rendering.raster import RasterRenderer
 from fleet_gym.rendering.tiny import TinyRenderer
@@ -178,6 +181,48 @@ def test_bytes_do_not_depend_on_threads_batches_or_modalities(raster):
             assert (one_world[key][0] == images[3]).all()
     color_only = Camera("side", 160, 120, position=(-2.5, -3, 2), target=(0, 0, 0.3))
     assert (draw(raster, state, [4], [color_only])["side"][0] == together["side"][4]).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"supersample": 2}, {"shadows": True}])
+@pytest.mark.parametrize("size", [(33, 33), (3, 719)])
+def test_bytes_do_not_depend_on_bands_at_odd_heights(monkeypatch, options, size):
+    state = fleet_state(3)
+    state.color[:] = np.random.default_rng(2).uniform(0.3, 1.0, state.color.shape)
+    cameras = [replace(SIDE, width=size[0], height=size[1]), replace(FRONT, width=size[0], height=size[1])]
+    expected = draw(RasterRenderer(FLEET, **options), state, range(3), cameras)
+    monkeypatch.setattr(raster_core, "_PIXELS_PER_BAND", 700)
+    for threads in (1, 2, 3):
+        renderer = RasterRenderer(FLEET, threads=threads, **options)
+        for worlds in ([0, 1, 2], [1]):
+            for key, images in draw(renderer, state, worlds, cameras).items():
+                assert (images == expected[key][worlds]).all()
+        renderer.close()
+
+
+def test_large_images_are_drawn_in_bands_like_small_ones(raster):
+    large = replace(SIDE, width=1283, height=723)  # two bands
+    assert large.width * large.height > 1.5 * raster_core._PIXELS_PER_BAND
+    state = fleet_state(1)
+    images = draw(raster, state, [0], [large])
+    parallel = RasterRenderer(FLEET, threads=3)
+    for key, again in draw(parallel, state, [0], [large]).items():
+        assert (again == images[key]).all()
+    parallel.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"threads": 2}, {"shadows": True}])
+def test_threads_may_share_a_renderer(options):
+    renderer, state = RasterRenderer(FLEET, **options), fleet_state(3)
+    far = replace(SIDE, name="far", width=300, height=200)
+    near = replace(far, name="near", width=311, height=207, position=(-0.5, -0.6, 0.5))
+    expected = {camera.name: draw(renderer, state, range(3), [camera]) for camera in (far, near)}
+    with ThreadPoolExecutor(3) as users:
+        cameras = [far, near, far] * 10
+        drawn = list(users.map(lambda camera: draw(renderer, state, range(3), [camera]), cameras))
+    for camera, images in zip(cameras, drawn, strict=True):
+        for key, image in images.items():
+            assert (image == expected[camera.name][key]).all()
+    renderer.close()
 
 
 def _draw_in_child(pipe):
