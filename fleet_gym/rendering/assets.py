@@ -189,7 +189,7 @@ def _read_image(path: str) -> NDArray[np.uint8] | None:
     try:
         with Image.open(path) as image:
             return np.asarray(image.convert("RGB"))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # Pillow's readers raise what a broken file makes of them, ZeroDivisionError among it
         logger.warning("texture %s cannot be read and is drawn plain white: %s", os.path.abspath(path), error)
         return None
 
