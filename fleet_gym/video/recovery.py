@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import logging
 import os
@@ -129,18 +128,16 @@ def _recover(part: Path) -> tuple[RecoveredVideo, _Facts] | None:
 
 def _finished_without_row(folder: Path, locks: Iterable[FoundLock]) -> Iterator[tuple[RecoveredVideo, _Facts]]:
     """Yields the whole videos of dead recorders that did not come to log them."""
-    logged: set[str | None] | None = None
-    for lock in locks:
-        claimed = (parse_episode_video_filename(name.removesuffix(PART_SUFFIX)) for name in sorted(lock.names))
-        for name in itertools.chain.from_iterable((name, replace(name, partial=True)) for name in claimed if name):
+    claimed = [(lock.run_id, name.removesuffix(PART_SUFFIX)) for lock in locks for name in sorted(lock.names)]
+    logged = {file["file"] for row in read_episodes(folder) for file in row.get("files", [])} if claimed else set()
+    for run, filename in claimed:
+        whole = parse_episode_video_filename(filename)
+        for name in () if whole is None else (whole, replace(whole, partial=True)):
             path = folder / name.filename
-            if not path.is_file():
-                continue
-            if logged is None:
-                logged = {file["file"] for row in read_episodes(folder) for file in row.get("files", [])}
-            facts = _facts(path, name)
-            if path.name not in logged and facts.run == lock.run_id:
-                yield RecoveredVideo(part_path(folder, name), path, facts.frames), facts
+            if path.name not in logged and path.is_file():
+                facts = _facts(path, name)
+                if facts.run == run:
+                    yield RecoveredVideo(part_path(folder, name), path, facts.frames), facts
 
 
 def _wait_until_quiet(path: Path) -> None:
