@@ -50,6 +50,7 @@ def _compile(function: _F, error_model: Literal["python", "numpy"]) -> _F:
         dispatcher = _njit(function, error_model=error_model)
     _stamp_with_imports(dispatcher, function)
     _tolerate_full_disk(dispatcher)
+    _tolerate_broken_cache(dispatcher)
     _compile_without_collecting(dispatcher)
     _compile_once_for_integers(dispatcher)
     return cast(_F, dispatcher)
@@ -134,3 +135,24 @@ def _tolerate_full_disk(dispatcher: Any) -> None:
             logger.warning("compiled code could not be cached, the next process compiles again: %s", error)
 
     cache.save_overload = save_or_warn
+
+
+def _tolerate_broken_cache(dispatcher: Any) -> None:
+    """Compiles again what cannot be read from the cache: a machine that loses power leaves empty or cut-off files."""
+    cache = getattr(dispatcher, "_cache", None)
+    load = getattr(cache, "load_overload", None)
+    if cache is None or load is None:
+        return
+
+    def load_or_compile(*args: Any) -> Any:
+        try:
+            return load(*args)
+        except Exception as error:  # pickle's own, and whatever else broken bytes make of it
+            logger.warning("cached code could not be read and is compiled again: %s: %s", type(error).__name__, error)
+        try:
+            cache.flush()
+        except OSError as error:
+            logger.warning("the broken cache could not be emptied: %s", error)
+        return None
+
+    cache.load_overload = load_or_compile

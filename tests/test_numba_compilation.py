@@ -103,3 +103,29 @@ def test_cached_code_expires_when_a_file_it_is_made_of_changes(tmp_path):
     (package / "leg.py").write_text(leg.replace("x * SIZE", "x + SIZE"))
     assert run() == ["30.0", "0"]
     assert run() == ["30.0", "1"]
+
+
+@pytest.mark.parametrize(("suffix", "kept"), [(".nbi", 0), (".nbi", 20), (".nbc", 0), (".nbc", 500)])
+def test_cut_off_cache_files_are_made_again(tmp_path, suffix, kept):
+    (tmp_path / "walk.py").write_text(
+        "from fleet_gym._numba import compiled\n@compiled\ndef walk(x):\n    return 10.0 * x\n"
+        "print(walk(1.0), sum(walk.stats.cache_hits.values()))\n"
+    )
+
+    def run():
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+        environment["NUMBA_CACHE_DIR"] = str(tmp_path / "cache")
+        done = subprocess.run(
+            [sys.executable, "-c", "import walk"], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split(), done.stderr
+
+    assert run() == (["10.0", "0"], "")
+    files = [*(tmp_path / "cache").rglob(f"*{suffix}")]
+    assert files
+    for file in files:
+        file.write_bytes(file.read_bytes()[:kept])
+    output, warning = run()
+    assert output == ["10.0", "0"]
+    assert "cached code could not be read" in warning
+    assert run() == (["10.0", "1"], "")
