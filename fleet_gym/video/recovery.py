@@ -70,16 +70,17 @@ def recover_leftovers(folder: str | os.PathLike[str], *, any_host: bool = False)
 
 
 def discard_leftovers(folder: str | os.PathLike[str]) -> None:
-    """Deletes the ``.part`` files of recorders that are no more, and unreadable ones that were set aside.
+    """Deletes what `recover_leftovers` would recover: videos of recorders that are no more which are in no row.
 
-    For whoever records the same episodes again.
+    For whoever records the same episodes again. Unreadable files that were set aside before go too.
 
     Args:
         folder: of the videos.
     """
-    with _orphans(Path(folder), any_host=False) as (orphans, _):
+    with _orphans(Path(folder), any_host=False) as (orphans, dead):
+        whole = [result.path for result, _ in _finished_without_row(Path(folder), dead) if result.path is not None]
         aside = Path(folder).glob(f"*.mp4{PART_SUFFIX}{UNREADABLE_SUFFIX}")
-        for path in (*orphans, *aside):
+        for path in (*orphans, *whole, *aside):
             with contextlib.suppress(FileNotFoundError):
                 _wait_until_quiet(path)
                 path.unlink()

@@ -124,9 +124,8 @@ def test_python_alone_is_killed(tmp_path, victim, backend):
         assert decode(video.path) == steps(401)
 
 
-def test_videos_finished_after_the_kill_are_logged_too(tmp_path):
-    """A worker outlives its recorder by the moment it takes to finish its files; nobody is left to write their rows."""
-    folder = tmp_path / "videos"
+def die_before_rows_are_written(folder):
+    """A recorder dies with one episode's videos whole and another's cut, before it writes a row."""
     code = """
         import os, pathlib, sys, time
         from fleet_gym.testing.coded_color_env import CodedColorVectorEnv
@@ -145,6 +144,12 @@ def test_videos_finished_after_the_kill_are_logged_too(tmp_path):
     """
     ended_with = subprocess.run([sys.executable, "-c", textwrap.dedent(code), folder], timeout=60).returncode
     assert ended_with == 9
+
+
+def test_videos_finished_after_the_kill_are_logged_too(tmp_path):
+    """A worker outlives its recorder by the moment it takes to finish its files; nobody is left to write their rows."""
+    folder = tmp_path / "videos"
+    die_before_rows_are_written(folder)
     (lock,) = folder.glob(".recorder-*.lock")
     deadline = time.monotonic() + 30
     while lock.exists() and time.monotonic() < deadline:
@@ -209,6 +214,16 @@ def test_leftovers_are_discarded_but_for_those_of_live_recorders(tmp_path, victi
     assert set(tmp_path.glob("*.mp4*")) == {kept, live}
     recorder.close()
     assert caplog.records == []
+
+
+def test_whole_videos_without_a_row_are_discarded_too(tmp_path):
+    die_before_rows_are_written(tmp_path)
+    (lock,) = tmp_path.glob(".recorder-*.lock")
+    deadline = time.monotonic() + 30
+    while lock.exists() and time.monotonic() < deadline:
+        discard_leftovers(tmp_path)
+        time.sleep(0.1)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupt_keeps_what_was_recorded(tmp_path):
