@@ -72,15 +72,17 @@ def mesh_from_corners(
         uvs: (F, 3, 2), v upwards.
         texture: image path.
     """
-    corners = np.asarray(corners, dtype=np.float32).reshape(-1, 3, 3)
+    with np.errstate(invalid="ignore", over="ignore"):  # what does not fit is dropped
+        corners = np.asarray(corners, dtype=np.float32).reshape(-1, 3, 3)
     face = face_normals(corners)
     keep = np.isfinite(corners).all(axis=(1, 2)) & (face != 0).any(axis=1)
     corners, face = corners[keep], face[keep]
     positions, triangles = _weld(corners)
     at_corners = np.repeat(face[:, None, :], 3, axis=1)
     if normals is not None:
-        given = np.asarray(normals, dtype=np.float64).reshape(-1, 3, 3)[keep]
-        length = np.sqrt((given**2).sum(axis=-1, keepdims=True))
+        with np.errstate(invalid="ignore", over="ignore"):
+            given = np.asarray(normals, dtype=np.float64).reshape(-1, 3, 3)[keep]
+            length = np.sqrt((given**2).sum(axis=-1, keepdims=True))
         usable = np.isfinite(length) & (length > 1e-6)
         at_corners = np.where(usable, given / np.where(usable, length, 1.0), at_corners)
     unique_normals, normal_indices = _weld(at_corners.astype(np.float32))
@@ -132,8 +134,8 @@ def mesh_from_arrays(
 
 def face_normals(corners: NDArray[np.floating]) -> NDArray[np.float64]:
     """(F, 3) unit normals of triangles (F, 3, 3); zero for degenerate ones."""
-    points = np.asarray(corners, dtype=np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
+        points = np.asarray(corners, dtype=np.float64)
         cross = np.cross(points[:, 1] - points[:, 0], points[:, 2] - points[:, 0])
         length = np.sqrt((cross**2).sum(axis=1, keepdims=True))
     usable = np.isfinite(length) & (length > 1e-20)

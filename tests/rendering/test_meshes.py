@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -182,6 +184,36 @@ def test_random_bytes_never_crash(tmp_path):
             path.write_bytes(rng.integers(0, 256, size, dtype=np.uint8).tobytes())
             with pytest.raises(ValueError, match=str(size)):
                 load_mesh(str(path))
+
+
+SQUARE = b"v 0 0 0\nv 1 0 0\nv 1 1 0\nv 0 1 0\nvn 0 0 1\nf 1//1 2//1 3//1 4//1\nf -1//1 -2//1 -3//1\n"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("suffix", [".obj", ".stl"])
+def test_files_broken_here_and_there_are_meshes_or_errors_that_name_them(tmp_path, suffix):
+    stl = Path(pybullet_data_path(), "husky/meshes/bumper.stl").read_bytes()
+    good = SQUARE if suffix == ".obj" else stl[:80] + (40).to_bytes(4, "little") + stl[84 : 84 + 50 * 40]
+    rng = np.random.default_rng(6)
+    path, drawn = tmp_path / f"broken{suffix}", 0
+    for _ in range(150):
+        broken = bytearray(good)
+        for place in rng.integers(0, len(good), 3):
+            broken[place : place + rng.integers(0, 3)] = rng.choice(
+                [b"nan", b"1e300", b"-", b"/", b"99", b"\0", b"\xff"]
+            )
+        path.write_bytes(broken)
+        try:
+            mesh = load_mesh(str(path))
+        except ValueError as error:
+            assert path.name in str(error)  # noqa: PT017 - most are no error
+            continue
+        drawn += 1
+        assert np.isfinite(mesh.positions).all()
+        assert np.isfinite(mesh.normals).all()
+        assert 0 <= mesh.triangles.min() <= mesh.triangles.max() < len(mesh.positions)
+        assert 0 <= mesh.normal_indices.min() <= mesh.normal_indices.max() < len(mesh.normals)
+    assert 0 < drawn < 150
 
 
 def test_missing_file_is_named():
