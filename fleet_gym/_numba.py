@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar, cast
 import numba
 from numba.core import types
 
+from fleet_gym._numba_linking import LinkedOnly
+
 logger = logging.getLogger("fleet_gym.numba")
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -38,7 +40,7 @@ def compiled_inner(function: _F) -> _F:
 
     Their machine code is part of their callers', and cached with it.
     """
-    dispatcher = _njit(function, error_model="numpy", no_cpython_wrapper=True)
+    dispatcher = _njit(function, error_model="numpy", no_cpython_wrapper=True, pipeline_class=LinkedOnly)
     _compile_once_for_integers(dispatcher)
     return cast(_F, dispatcher)
 

@@ -129,3 +129,37 @@ def test_cut_off_cache_files_are_made_again(tmp_path, suffix, kept):
     assert output == ["10.0", "0"]
     assert "cached code could not be read" in warning
     assert run() == (["10.0", "1"], "")
+
+
+def test_inner_code_is_linked_into_its_callers_and_nothing_else(tmp_path):
+    # A process of its own: what was compiled before must not be at hand.
+    code = """
+import numpy as np
+from numba.core import event
+from fleet_gym._numba import compiled_inner, compiled_like_numpy
+
+@compiled_inner
+def square(x):
+    return x * x
+
+@compiled_inner
+def cube(x):
+    return square(x) * x
+
+@compiled_like_numpy
+def total(values):
+    sum = 0.0
+    for i in range(len(values)):
+        sum += cube(values[i]) + square(values[i])
+    return sum
+
+print(total(np.arange(4.0)))
+for inner in cube.overloads.values():  # none when `total` came from the cache
+    print(inner.library.get_pointer_to_function(inner.fndesc.llvm_func_name))
+"""
+    script = tmp_path / "loops.py"
+    script.write_text(code)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    for printed in ("50.0\n0\n", "50.0\n"):  # compiled; from the cache
+        done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
+        assert done.stdout == printed, done.stderr
