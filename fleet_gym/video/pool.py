@@ -256,7 +256,7 @@ class PoolBackend:
         num_streams: int,
         num_workers: int,
     ) -> None:
-        """Makes a backend; a worker is started when its first stream is opened.
+        """Makes a backend; a worker is started when an episode of its environments that is recorded begins.
 
         Args:
             folder: of the videos.
