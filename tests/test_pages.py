@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fleet_gym.evaluation import compare, evaluate, write_comparison
@@ -35,5 +36,5 @@ def test_a_comparison_goes_into_a_folder_that_is_not_there_yet(tmp_path: Path) -
     from fleet_gym.testing.coded_color_env import CodedColorVectorEnv
 
     env = CodedColorVectorEnv([2], {"front": (64, 64)}, AutoresetMode.DISABLED)
-    run = evaluate(env, lambda observation: None, episodes=2, profile="off")
+    run = evaluate(env, lambda observation: np.zeros((1, 1), np.float32), episodes=2, profile="off")
     assert write_comparison(compare(run, run), tmp_path / "pages") == tmp_path / "pages" / "compare.html"
