@@ -8,6 +8,7 @@ from PIL import Image
 from fleet_gym.rendering.assets import TextureStore
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")  # what TIFF's reader says before it gives up
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize("name", ["PNG", "JPEG", "TIFF", "DDS"])
 def test_a_texture_with_broken_bytes_is_a_warning_whatever_its_reader_makes_of_it(tmp_path, monkeypatch, caplog, name):
