@@ -145,13 +145,7 @@ class FrameRing:
         os.close(self.descriptor)
 
     def reserve(self, count: int) -> tuple[int, int] | None:
-        """Returns (offset, end position) of a block of `count` bytes, or None when there is no room now.
-
-        An empty ring is used from its start again: that memory is in the processor's cache, and exists.
-        """
-        if self._tail == self._head:
-            self._head += -self._head % self.size
-            self._tail = self._head
+        """Returns (offset, end position) of a block of `count` bytes, or None when there is no room now."""
         offset = self._head % self.size
         start = self._head if offset + count <= self.size else self._head + self.size - offset
         if start + count - self._tail > self.size:
