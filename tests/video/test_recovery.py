@@ -146,15 +146,19 @@ def die_before_rows_are_written(folder):
     assert ended_with == 9
 
 
+def repeat_until_its_worker_is_gone(function, folder):
+    (lock,) = folder.glob(".recorder-*.lock")
+    deadline = time.monotonic() + 30
+    while lock.exists() and time.monotonic() < deadline:
+        function(folder)
+        time.sleep(0.1)
+
+
 def test_videos_finished_after_the_kill_are_logged_too(tmp_path):
     """A worker outlives its recorder by the moment it takes to finish its files; nobody is left to write their rows."""
     folder = tmp_path / "videos"
     die_before_rows_are_written(folder)
-    (lock,) = folder.glob(".recorder-*.lock")
-    deadline = time.monotonic() + 30
-    while lock.exists() and time.monotonic() < deadline:
-        recover_leftovers(folder)
-        time.sleep(0.1)
+    repeat_until_its_worker_is_gone(recover_leftovers, folder)
     ended, cut = sorted(read_episodes(folder), key=lambda row: row["env"])
     assert (ended["env"], ended["episode"], ended["steps"], ended["fps"]) == (0, 0, 2, "10")
     assert (ended["recovered"], ended["crashed"], ended["last_frame"]) == (True, False, "recorded")
@@ -218,11 +222,7 @@ def test_leftovers_are_discarded_but_for_those_of_live_recorders(tmp_path, victi
 
 def test_whole_videos_without_a_row_are_discarded_too(tmp_path):
     die_before_rows_are_written(tmp_path)
-    (lock,) = tmp_path.glob(".recorder-*.lock")
-    deadline = time.monotonic() + 30
-    while lock.exists() and time.monotonic() < deadline:
-        discard_leftovers(tmp_path)
-        time.sleep(0.1)
+    repeat_until_its_worker_is_gone(discard_leftovers, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
