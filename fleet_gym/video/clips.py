@@ -24,6 +24,10 @@ from fleet_gym.video.writers import Outcome, StreamRequest, StreamResult, VideoB
 
 logger = logging.getLogger("fleet_gym.video")
 
+# Rows written in one step at most, or a quarter of those that wait: where hundreds of environments end together, a row
+# costs more than handing over the frames it tells of.
+_ROWS_PER_STEP = 16
+
 
 @dataclass(frozen=True)
 class RecordingOptions:
@@ -69,6 +73,7 @@ class _Clip:
     files: dict[int, VideoFile] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     finished: bool = False  # its streams were told to end
+    given_up: bool = False  # it has no frame beyond the first: nothing is told of it
     complete: bool = False  # its record says how the episode ended
     kept: list[tuple[str, int | None]] = field(default_factory=list)  # files and their bytes
 
@@ -76,11 +81,12 @@ class _Clip:
 class Clips:
     """Opens, feeds and ends the streams of E environments.
 
-    A clip's first frame is held back until its episode has a step, so that an episode without one leaves no file.
+    A clip takes frames once its episode has a step. Until then its first frame waits where its file will be made, so
+    that an episode without a step leaves no file.
 
     Attributes:
         held: (E,) bool, a clip is prepared but not open.
-        holding: (E,) bool, its first frame is here.
+        holding: (E,) bool, its first frame was handed over, or is missing.
         open: (E,) bool, a clip takes frames.
         first_step: (E,) int64, step of the episode at which the clip begins.
     """
@@ -111,8 +117,6 @@ class Clips:
         self._frames = np.zeros(num_envs, dtype=np.int64)
         self._current: dict[int, _Clip] = {}
         self._cut: dict[int, list[_Clip]] = {}
-        self._first: dict[str, NDArray[np.uint8]] = {}
-        self._slot = np.cumsum(options.envs) - 1  # row of an environment in _first
         self._streams: dict[str, NDArray[np.int64]] = {}
         self._clip_of: dict[int, _Clip] = {}
         self._open_envs: NDArray[np.intp] | None = None
@@ -166,61 +170,34 @@ class Clips:
         self._frames[env] = 0
 
     def hold(self, batch: FrameBatch, envs: BoolArray) -> None:
-        """Keeps copies of the first frames of prepared clips."""
-        indices = np.flatnonzero(envs)
-        rows, slots = batch.rows(indices), self._slot[indices]
-        for camera in batch.images:
-            if camera not in self._first:  # a name that no file can have is told now
-                checked_filename(self._request(camera, int(indices[-1])).name)
-        self._get_backend().prepare(indices.tolist(), [spec.frame_bytes for spec in self._specs.values()])
-        for camera, images in batch.images.items():
-            if camera not in self._first:
-                first = np.asarray(images[rows[0]])
-                self._first[camera] = np.empty((int(self._options.envs.sum()), *first.shape), dtype=np.uint8)
-            store = self._first[camera]
-            if isinstance(images, np.ndarray) and len(indices) == len(store) == len(images):
-                store[:] = images
-            else:
-                for row, slot in zip(rows, slots, strict=True):
-                    store[slot] = images[row]
-        self.holding |= envs
-        self._frames[indices] = 1
-
-    def start(self, envs: BoolArray) -> None:
-        """Opens prepared clips and writes their first frames.
+        """Hands over the first frames of prepared clips.
 
         Raises:
             FileExistsError: with ``overwrite="error"``, when a video of that name is there; the clips are given up.
+            ValueError: when no file can have a camera's name.
+        """
+        indices = np.flatnonzero(envs)
+        self._open_streams(indices)
+        self.write(batch, indices)
+        self.holding |= envs
+
+    def start(self, envs: BoolArray) -> None:
+        """Lets prepared clips take frames.
+
+        Raises:
+            FileExistsError, ValueError: as `hold`, of clips whose first frame is missing.
         """
         indices = np.flatnonzero(envs)
         if not len(indices):
             return
-        backend = self._get_backend()
-        keys = [(camera, env) for camera in self._specs for env in indices.tolist()]
-        try:
-            numbers = backend.open([self._request(camera, env) for camera, env in keys])
-        except OSError:
-            self.forget(envs)
-            raise
-        for (camera, env), number in zip(keys, numbers, strict=True):
-            clip, spec = self._current[env], self._specs[camera]
-            width, height = spec.width, spec.height
-            coded = (width + width % 2, height + height % 2)
-            clip.files[number] = VideoFile(camera, size=(width, height), coded_size=coded)
-            clip.waiting.add(number)
-            self._clip_of[number] = clip
-            self._streams[camera][env] = number
-        with_first = indices[self._frames[indices] > 0]
-        if len(with_first):
-            rows = self._slot[with_first]
-            backend.write([(store, rows, self._streams[name][with_first]) for name, store in self._first.items()])
+        self._open_streams(indices[self._frames[indices] == 0])
         self.held[indices] = False
         self.holding[indices] = False
         self.open[indices] = True
         self._open_envs = None
 
     def write(self, batch: FrameBatch, envs: NDArray[np.intp]) -> None:
-        """Writes one more frame of each of the open clips of `envs` (n,)."""
+        """Writes one more frame of each of the clips of `envs` (n,)."""
         backend = self._get_backend()
         rows = batch.rows(envs)
         backend.write([(images, rows, self._streams[camera][envs]) for camera, images in batch.images.items()])
@@ -272,7 +249,10 @@ class Clips:
 
     def forget_env(self, env: int) -> None:
         """Takes an environment as not being recorded."""
-        self._current.pop(env, None)
+        clip = self._current.pop(env, None)
+        if clip is not None and not clip.finished:
+            clip.given_up = True
+            self._finish(clip, "discard")
         self._stop(env)
 
     def settle(self, wait: bool = False, raise_errors: bool = True) -> None:
@@ -293,7 +273,7 @@ class Clips:
                 self._backend.finish(endings)
             for result in self._backend.collect(wait):
                 self._take(result)
-        self._log(retry=wait and raise_errors)
+        self._log(everything=wait, retry=wait and raise_errors)
         if raise_errors:
             self._raise_errors()
 
@@ -323,6 +303,27 @@ class Clips:
             self._backend = self._make_backend(int(self._options.envs.sum()) * len(self._specs))
             self._streams = {camera: np.full(len(self.held), -1, dtype=np.int64) for camera in self._specs}
         return self._backend
+
+    def _open_streams(self, envs: NDArray[np.intp]) -> None:
+        if not len(envs):
+            return
+        keys = [(camera, env) for camera in self._specs for env in envs.tolist()]
+        requests = [self._request(camera, env) for camera, env in keys]
+        try:
+            for request in requests[len(envs) - 1 :: len(envs)]:  # one of each camera: the numbers are as they should
+                checked_filename(request.name)
+            numbers = self._get_backend().open(requests)
+        except (OSError, ValueError):
+            for env in envs.tolist():
+                self.forget_env(env)
+            raise
+        for (camera, env), request, number in zip(keys, requests, numbers, strict=True):
+            clip = self._current[env]
+            size = (request.width, request.height)
+            clip.files[number] = VideoFile(camera, size=size, coded_size=request.coded_size)
+            clip.waiting.add(number)
+            self._clip_of[number] = clip
+            self._streams[camera][env] = number
 
     def _request(self, camera: str, env: int) -> StreamRequest:
         record, spec = self._current[env].record, self._specs[camera]
@@ -361,7 +362,7 @@ class Clips:
     def _take(self, result: StreamResult) -> None:
         clip = self._clip_of[result.stream]
         file = clip.files[result.stream]
-        if result.error is not None and file.error is None:
+        if result.error is not None and file.error is None and not clip.given_up:
             file.error = result.error
             self._errors.append(VideoEncodeError(clip.record.env, file.camera, clip.record.episode, result.error))
         if not result.ended:
@@ -384,13 +385,15 @@ class Clips:
             clip.record.files = [file for file in clip.files.values() if file.file or file.error]
             self._done.append(clip)
 
-    def _log(self, retry: bool) -> None:
+    def _log(self, everything: bool, retry: bool) -> None:
         """Writes the rows of clips that are whole.
 
         Args:
+            everything: and not only as many as a step should be held up by.
             retry: also when there are none but those that could not be written before.
         """
-        done, self._done = self._done, []
+        count = len(self._done) if everything else max(_ROWS_PER_STEP, len(self._done) // 4)
+        done, self._done = self._done[:count], self._done[count:]
         self._rows += [clip.record.row() for clip in done]
         if not self._rows or not (done or retry):
             return

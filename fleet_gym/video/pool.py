@@ -14,7 +14,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,11 +23,18 @@ from numpy.typing import NDArray
 
 import fleet_gym
 from fleet_gym.video import pool_protocol as protocol
-from fleet_gym.video.episode_files import free_name
 from fleet_gym.video.forks import close_in_forks, forget
 from fleet_gym.video.pool_protocol import FrameRing
 from fleet_gym.video.run_lock import RunLock
-from fleet_gym.video.writers import EncoderSettings, FrameGroup, Images, Outcome, StreamRequest, StreamResult
+from fleet_gym.video.writers import (
+    EncoderSettings,
+    FrameGroup,
+    Images,
+    Outcome,
+    StreamRequest,
+    StreamResult,
+    refuse_taken_names,
+)
 
 # What waits in the ring is lost when everything is killed, so there is room for a few frames per stream, in memory
 # that stays small beside the encoders; with 192 streams of 128x128 for the second in which a worker starts and opens
@@ -287,21 +294,9 @@ class PoolBackend:
         self._dropped: dict[int, int] = {}
         self._results: list[StreamResult] = []
 
-    def prepare(self, envs: Sequence[int], frame_bytes: Sequence[int]) -> None:
-        """See `VideoBackend`; starts the workers these environments are going to need."""
-        if all(self._workers):
-            return
-        wanted = {self._assign(env) for env in envs} if len(self._position) >= self._count else range(self._count)
-        for worker in wanted:
-            if self._workers[worker] is None:
-                with self._losing(worker):
-                    self._workers[worker] = self._start(worker, frame_bytes)
-
     def open(self, requests: Sequence[StreamRequest]) -> list[int]:
         """See `VideoBackend`."""
-        if self._settings.overwrite == "error":
-            for request in requests:
-                free_name(self._folder, request.name, "error")
+        refuse_taken_names(self._folder, requests, self._settings)
         numbers = []
         items: dict[int, list[list[Any]]] = {}
         for request in requests:
@@ -445,7 +440,7 @@ class PoolBackend:
 
     def _add(self, result: StreamResult) -> None:
         if result.ended and (dropped := self._dropped.pop(result.stream, 0)):
-            result = replace(result, dropped=dropped)
+            result = result._replace(dropped=dropped)
         self._results.append(result)
 
 

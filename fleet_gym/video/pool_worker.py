@@ -35,38 +35,54 @@ _LONGEST_WORDS = 4000
 
 
 class _Stream:
-    """One video: claimed and opened at its first frame, failed at most once."""
+    """One video: claimed and opened at its second frame or its end, failed at most once."""
 
-    def __init__(self, request: StreamRequest, folder: Path, settings: EncoderSettings) -> None:
+    def __init__(self, request: StreamRequest, folder: Path, settings: EncoderSettings, announce: Any) -> None:
         self.request = request
         self.failed = False
         self._folder = folder
         self._settings = settings
+        self._announce = announce
+        self._first: NDArray[np.uint8] | None = None
         self._encoder: PyavEncoder | None = None
         self._shape = (request.height, request.width, CHANNELS[request.pixel_format])
 
-    def encode(self, data: NDArray[np.uint8], announce: Any) -> None:
-        if self._encoder is None:
-            name = claim(self._folder, self.request.name, self._settings.overwrite, announce)
-            self.request = replace(self.request, name=name)
-            part = part_path(self._folder, name)
-            try:
-                self._encoder = PyavEncoder(part, self.request, self._settings)
-            except Exception:
-                part.unlink()
-                raise
-        self._encoder.encode(data.reshape(self._shape))
+    def encode(self, data: NDArray[np.uint8]) -> None:
+        """Takes the next frame; nothing of `data` is kept."""
+        image = data.reshape(self._shape)
+        if self._encoder is not None:
+            self._encoder.encode(image)
+        elif self._first is None:
+            self._first = image.copy()
+        else:
+            self._open(self._first).encode(image)
+
+    def _open(self, first: NDArray[np.uint8]) -> PyavEncoder:
+        name = claim(self._folder, self.request.name, self._settings.overwrite, self._announce)
+        self.request = replace(self.request, name=name)
+        part = part_path(self._folder, name)
+        try:
+            self._encoder = PyavEncoder(part, self.request, self._settings)
+        except Exception:
+            part.unlink()
+            raise
+        self._first = None
+        self._encoder.encode(first)
+        return self._encoder
 
     def finish(self, outcome: str) -> dict[str, Any]:
         """Settles the file and returns what to tell about it."""
-        if self._encoder is None:
+        encoder = self._encoder
+        if encoder is None and self._first is not None and outcome != "discard":
+            encoder = self._open(self._first)
+        if encoder is None:
             return {"frames": 0}
         part = part_path(self._folder, self.request.name)
-        frames = self._encoder.frames
+        frames = encoder.frames
         if outcome == "discard":
             part.unlink(missing_ok=True)
             return {"frames": frames}
-        self._encoder.close()
+        encoder.close()
         counted = count_frames(part) or 0
         if counted != frames:
             raise OSError(f"the file {part.name} holds {counted} of {frames} frames")
@@ -113,7 +129,7 @@ class Worker:
         elif kind == protocol.OPEN:
             for item in json.loads(message[1:]):
                 stream, request = protocol.unpack_request(item)
-                self._streams[stream] = _Stream(request, self._folder, self._settings)
+                self._streams[stream] = _Stream(request, self._folder, self._settings, self._announce)
         elif kind == protocol.FINISH:
             self._finish(json.loads(message[1:]))
         return kind not in (protocol.STOP, b"")
@@ -154,7 +170,7 @@ class Worker:
             stream = self._streams[number]
             if not stream.failed:
                 try:
-                    stream.encode(self._ring[offset : offset + frame_bytes], self._announce)
+                    stream.encode(self._ring[offset : offset + frame_bytes])
                 except Exception as error:  # PyAV's have no base of their own; whatever it is, the others go on
                     stream.failed = True
                     failures.append({"stream": number, "error": _words(error), "ended": False})

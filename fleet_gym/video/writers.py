@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,8 +106,7 @@ class StreamRequest:
         return self.width + self.width % 2, self.height + self.height % 2
 
 
-@dataclass(frozen=True)
-class StreamResult:
+class StreamResult(NamedTuple):
     """How a stream ended, or that it failed.
 
     Attributes:
@@ -132,17 +131,11 @@ class StreamResult:
 class VideoBackend(Protocol):
     """Encodes streams. No call raises because an encoder failed; `collect` tells."""
 
-    def prepare(self, envs: Sequence[int], frame_bytes: Sequence[int]) -> None:
-        """Begins what takes long and will be needed when streams of these environments are opened.
-
-        Args:
-            envs: whose streams.
-            frame_bytes: of each camera's frames.
-        """
-        ...
-
     def open(self, requests: Sequence[StreamRequest]) -> list[int]:
         """Opens streams and returns their numbers.
+
+        A stream has no file before its second frame, or its end when the outcome is not ``"discard"``: many an episode
+        is reset before its first step.
 
         Raises:
             FileExistsError: when a name is taken and ``overwrite="error"``; none of the streams is then open.
@@ -166,15 +159,28 @@ class VideoBackend(Protocol):
         ...
 
 
+def refuse_taken_names(folder: Path, requests: Sequence[StreamRequest], settings: EncoderSettings) -> None:
+    """Raises FileExistsError when there is a video of one of the names and ``overwrite="error"``."""
+    if settings.overwrite == "error":
+        for request in requests:
+            free_name(folder, request.name, "error")
+
+
 class EpisodeVideoWriter:
     """One video being written by one writer: MoviePy's ffmpeg, hardened, or whatever a user's factory returned.
 
-    The writer is made at the first frame. MoviePy's own gets the ``.part`` name and is watched: time-out, return code
-    and number of frames. Any other writer gets the final name and is only asked to write and close.
+    The writer is made at the second frame, or at the end. MoviePy's own gets the ``.part`` name and is watched:
+    time-out, return code and number of frames. Any other writer gets the final name and is only asked to write and
+    close.
     """
 
     def __init__(
-        self, folder: Path, request: StreamRequest, settings: EncoderSettings, factory: Callable[..., Any]
+        self,
+        folder: Path,
+        request: StreamRequest,
+        settings: EncoderSettings,
+        factory: Callable[..., Any],
+        announce: Callable[[str], None],
     ) -> None:
         self.request = request
         self.dropped = 0
@@ -183,6 +189,8 @@ class EpisodeVideoWriter:
         self._folder = folder
         self._settings = settings
         self._factory = factory
+        self._announce = announce
+        self._first: NDArray[np.uint8] | None = None
         self._writer: Any = None
         self._process: FfmpegProcess | None = None
 
@@ -195,45 +203,28 @@ class EpisodeVideoWriter:
     def _watched(self) -> bool:
         return self._factory is moviepy_writer()
 
-    def claim(self, announce: Callable[[str], None]) -> None:
-        """Settles the file's name.
-
-        Raises:
-            FileExistsError: when it is taken and may not be replaced.
-        """
-        if self._watched:
-            name = claim(self._folder, self.request.name, self._settings.overwrite, announce)
-        else:
-            name = free_name(self._folder, self.request.name, self._settings.overwrite)
-        self.request = replace(self.request, name=name)
-
-    def release(self) -> None:
-        """Gives the claimed name back; for a writer that never got a frame."""
-        if self._watched:
-            part_path(self._folder, self.request.name).unlink(missing_ok=True)
-
     def write_frame(self, frame: NDArray[np.uint8]) -> None:
         """Hands a frame over; a failure is kept in `error`, and later frames are ignored."""
         if self.error is not None:
             return
+        if self._first is None and self._writer is None:
+            self._first = np.array(frame)
+            return
         try:
-            if self._writer is None:
-                self._open()
-            if self._process is None:
-                self._writer.write_frame(np.ascontiguousarray(_as_rgb(frame, keep_alpha=False)))
-                self._frames += 1
-            elif not self._process.write(_as_rgb(frame, keep_alpha=True), self._settings.drop):
-                self.dropped += 1
+            self._write_first()
+            self._write(frame)
         except Exception as error:  # whatever a user's writer raises is that stream's failure, told by the caller
             self._fail(error)
 
-    def end_input(self) -> None:
+    def end_input(self, outcome: Outcome) -> None:
         """Tells the encoder that no more frames come, without waiting for it. A failure is kept in `error`."""
-        if self._process is not None:
-            try:
+        try:
+            if outcome != "discard":
+                self._write_first()
+            if self._process is not None:
                 self._process.end_input()
-            except OSError as error:
-                self._fail(error)
+        except Exception as error:  # as in write_frame
+            self._fail(error)
 
     def close(self, outcome: Outcome) -> Path | None:
         """Waits for the encoder and settles the file.
@@ -262,6 +253,25 @@ class EpisodeVideoWriter:
     def _forget_process(self, process: FfmpegProcess) -> None:
         self._frames = process.frames
         self._process = None
+
+    def _write_first(self) -> None:
+        if self._first is not None:
+            first, self._first = self._first, None
+            self._claim()
+            self._open()
+            self._write(first)
+
+    def _write(self, frame: NDArray[np.uint8]) -> None:
+        if self._process is None:
+            self._writer.write_frame(np.ascontiguousarray(_as_rgb(frame, keep_alpha=False)))
+            self._frames += 1
+        elif not self._process.write(_as_rgb(frame, keep_alpha=True), self._settings.drop):
+            self.dropped += 1
+
+    def _claim(self) -> None:
+        folder, overwrite, name = self._folder, self._settings.overwrite, self.request.name
+        name = claim(folder, name, overwrite, self._announce) if self._watched else free_name(folder, name, overwrite)
+        self.request = replace(self.request, name=name)
 
     def _open(self) -> None:
         request, settings = self.request, self._settings
@@ -372,23 +382,15 @@ class MoviepyBackend:
         self._next = 0
         self._results: list[StreamResult] = []
 
-    def prepare(self, envs: Sequence[int], frame_bytes: Sequence[int]) -> None:
-        """See `VideoBackend`; a process is started at its stream's first frame."""
-
     def open(self, requests: Sequence[StreamRequest]) -> list[int]:
         """See `VideoBackend`."""
+        refuse_taken_names(self._folder, requests, self._settings)
         factory = self._factory()
-        writers = [EpisodeVideoWriter(self._folder, request, self._settings, factory) for request in requests]
-        for position, writer in enumerate(writers):
-            try:
-                writer.claim(self._announce)
-            except (OSError, ValueError):
-                for claimed in writers[:position]:
-                    claimed.release()
-                raise
-        numbers = list(range(self._next, self._next + len(writers)))
-        self._next += len(writers)
-        self._writers.update(zip(numbers, writers, strict=True))
+        numbers = list(range(self._next, self._next + len(requests)))
+        self._next += len(requests)
+        for number, request in zip(numbers, requests, strict=True):
+            writer = EpisodeVideoWriter(self._folder, request, self._settings, factory, self._announce)
+            self._writers[number] = writer
         return numbers
 
     def write(self, groups: Sequence[FrameGroup]) -> None:
@@ -403,8 +405,8 @@ class MoviepyBackend:
 
     def finish(self, endings: Sequence[tuple[int, Outcome]]) -> None:
         """See `VideoBackend`."""
-        for stream, _ in endings:
-            self._writers[stream].end_input()  # all encoders drain at the same time
+        for stream, outcome in endings:
+            self._writers[stream].end_input(outcome)  # all encoders drain at the same time
         for stream, outcome in endings:
             writer = self._writers.pop(stream)
             path = writer.close(outcome)

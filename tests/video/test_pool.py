@@ -345,11 +345,10 @@ def test_a_worker_that_cannot_be_started_is_told(tmp_path, monkeypatch):
     env = CodedColorVectorEnv([5, 5])
     recorder = CameraObsVideoRecorder(env, tmp_path / "a", backend="pool")
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    recorder.reset()
     with pytest.raises(VideoEncodeError, match=r"env 0, camera 'front', episode 0: .*could not be started.*no/such"):
-        recorder.step(None)
+        recorder.reset()
     monkeypatch.undo()
-    for _ in range(10):
+    for _ in range(11):
         recorder.step(None)  # the next episodes find a worker
     recorder.close()
     assert set(videos(tmp_path / "a")) == {(0, "front", 1), (1, "front", 1)}

@@ -132,6 +132,43 @@ def test_an_episode_without_a_step_leaves_nothing(tmp_path, record):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_first_frame_alone_has_no_file(tmp_path, record):
+    recorder = record(make_env("native", [3, 3], AutoresetMode.SAME_STEP), tmp_path)
+    run(recorder, 3)
+    deadline = time.monotonic() + 30
+    while len(list(tmp_path.glob("*.mp4"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sorted(path.name for path in tmp_path.glob("*.mp4*")) == [
+        f"robot-cam-env{env}-front-episode-0.mp4" for env in range(2)
+    ]
+    run(recorder, 1, reset=False)
+    recorder.close()
+    assert videos(tmp_path)["robot-cam-env0-front-episode-0.mp4"] == [(0, 0, t) for t in range(4)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_episode_of_which_only_one_frame_is_handed_over(tmp_path, record, mode):
+    recorder = record(make_env("native", [1], mode, final_obs=False), tmp_path)
+    run(recorder, 1)
+    recorder.close()
+    last = [] if mode == AutoresetMode.SAME_STEP else [(0, 0, 1)]
+    assert videos(tmp_path) == {"robot-cam-env0-front-episode-0.mp4": [(0, 0, 0), *last]}
+
+
+def test_rows_of_many_episodes_that_end_together_are_written_over_a_few_steps(tmp_path):
+    env = make_env("native", [6] * 100, AutoresetMode.SAME_STEP)
+    recorder = CameraObsVideoRecorder(env, tmp_path, writer_factory=FrameCountingWriter)
+    run(recorder, 5)
+    counts = []
+    for _ in range(7):
+        run(recorder, 1, reset=False)
+        counts.append(len(read_episodes(tmp_path)))
+    assert counts == [25, 43, 59, 75, 91, 100, 125]
+    recorder.close()
+    rows = read_episodes(tmp_path)
+    assert sorted((row["episode"], row["env"]) for row in rows) == [(e, env) for e in range(2) for env in range(100)]
+
+
 def test_stepping_before_a_reset_of_the_recorder(tmp_path, record):
     env = make_env("sync", [4], AutoresetMode.NEXT_STEP)
     env.reset()
