@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from typing import TYPE_CHECKING, TextIO
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TextIO
 
 logger = logging.getLogger("fleet_gym.profiling")
 
@@ -27,11 +30,58 @@ class _StderrHandler(_TextHandler):
         return sys.stderr
 
 
+class _Records:
+    """Makes records of lines, in half of the time that `logging.LogRecord` takes.
+
+    A line is made so rarely that nothing of it is in the processor's caches, and looking up the names of file, thread
+    and process again costs more than everything else about it. What differs between two lines of a thread is their
+    text and time; the rest is taken from the thread's line before.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets the line before: this may be another process now."""
+        self._before: tuple[threading.Thread | None, dict[str, Any]] = (None, {})
+
+    def make(self, line: str) -> logging.LogRecord:
+        """Returns a record, of the program's own factory if it has one: formats may need what that adds."""
+        factory = logging.getLogRecordFactory()
+        thread = threading.current_thread()
+        thread_before, before = self._before
+        if factory is not logging.LogRecord or thread is not thread_before or _tasks_are_told():
+            record = factory(logger.name, logging.INFO, __file__, 0, line, None, None)
+            if factory is logging.LogRecord:
+                self._before = (thread, dict(vars(record)))
+            return record
+        now = time.time()
+        record = object.__new__(logging.LogRecord)
+        record.__dict__ = {
+            **before,
+            "msg": line,
+            "created": now,
+            "msecs": int((now - int(now)) * 1000) + 0.0,
+            "relativeCreated": before["relativeCreated"] + 1000 * (now - before["created"]),
+            "threadName": thread.name,
+        }
+        return record
+
+
+def _tasks_are_told() -> bool:
+    """Returns whether records name the running asyncio task, which is another one from line to line."""
+    return sys.version_info >= (3, 12) and "asyncio" in sys.modules
+
+
+_records = _Records()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_records.forget)
+
+
 def say(line: str) -> None:
     """Logs a line at INFO without looking for the caller, which would take as long as everything else about it."""
     if logger.isEnabledFor(logging.INFO):
-        make = logging.getLogRecordFactory()  # formats may need what a factory of the program's adds
-        logger.handle(make(logger.name, logging.INFO, __file__, 0, line, None, None))
+        logger.handle(_records.make(line))
 
 
 def make_lines_visible() -> None:
