@@ -30,6 +30,10 @@ class _StderrHandler(_TextHandler):
         return sys.stderr
 
 
+# From then on records name the running asyncio task, another one from line to line.
+_TASKS_ARE_TOLD = sys.version_info >= (3, 12)
+
+
 class _Records:
     """Makes records of lines, in half of the time that `logging.LogRecord` takes.
 
@@ -50,7 +54,11 @@ class _Records:
         factory = logging.getLogRecordFactory()
         thread = threading.current_thread()
         thread_before, before = self._before
-        if factory is not logging.LogRecord or thread is not thread_before or _tasks_are_told():
+        if (
+            factory is not logging.LogRecord
+            or thread is not thread_before
+            or (_TASKS_ARE_TOLD and "asyncio" in sys.modules)
+        ):
             record = factory(logger.name, logging.INFO, __file__, 0, line, None, None)
             if factory is logging.LogRecord:
                 self._before = (thread, dict(vars(record)))
@@ -66,11 +74,6 @@ class _Records:
             "threadName": thread.name,
         }
         return record
-
-
-def _tasks_are_told() -> bool:
-    """Returns whether records name the running asyncio task, which is another one from line to line."""
-    return sys.version_info >= (3, 12) and "asyncio" in sys.modules
 
 
 _records = _Records()

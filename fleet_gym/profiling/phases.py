@@ -45,16 +45,17 @@ class Phase:
         clock: whose it is.
         name: its name.
         seconds: charged so far.
+        taken: of them, told by `PhaseClock.take`.
         began: as said above, None while it does not run.
         outer: `began` of the run around the innermost one, and what is around that; None without one.
     """
 
-    __slots__ = ("began", "clock", "name", "outer", "seconds")
+    __slots__ = ("began", "clock", "name", "outer", "seconds", "taken")
 
     def __init__(self, clock: PhaseClock, name: str) -> None:
         self.clock = clock
         self.name = name
-        self.seconds = 0.0
+        self.seconds = self.taken = 0.0
         self.began: float | None = None
         self.outer: tuple[float, Any] | None = None
 
@@ -116,7 +117,24 @@ def checked_name(name: Any) -> str:
     return name
 
 
-_bound: dict[int, Phases] = {}  # by thread; empty unless a timed step is running somewhere
+class _Thread:
+    """What is timed on one thread.
+
+    Attributes:
+        phases: those of the innermost clock whose step is running, None while there is none.
+    """
+
+    __slots__ = ("phases",)
+
+    def __init__(self) -> None:
+        self.phases: Phases | None = None
+
+
+_threads: dict[int, _Thread] = {}  # those that ever timed a step
+
+
+def _this_thread() -> _Thread:
+    return _threads.setdefault(get_ident(), _Thread())
 
 
 def phase(name: str) -> AbstractContextManager[None]:
@@ -131,12 +149,12 @@ def phase(name: str) -> AbstractContextManager[None]:
     Raises:
         ValueError: for such a name, where a step is timed.
     """
-    if not _bound:
+    if not _threads:
         return NO_PHASE
-    try:
-        return _bound[get_ident()][name]
-    except KeyError:  # another thread's step
+    thread = _threads.get(get_ident())
+    if thread is None or thread.phases is None:
         return NO_PHASE
+    return thread.phases[name]
 
 
 class PhaseClock:
@@ -145,7 +163,8 @@ class PhaseClock:
     Not for use by two threads at a time.
 
     Attributes:
-        phases: all there are, by name; ``phases[name]`` makes what is missing.
+        phases: all there are, by name; ``phases[name]`` makes what is missing. ``"other"`` is what remains of
+            `charged` when the rest is taken off.
         charged: to all phases together, s.
     """
 
@@ -155,11 +174,12 @@ class PhaseClock:
     def __init__(self) -> None:
         self.phases = Phases(self)
         self.charged = 0.0
-        self._outside, self._other = self.phases[self.OUTSIDE], self.phases[self.OTHER]
+        self._other = self.phases[self.OTHER]
+        self.phases[self.OUTSIDE]  # made here, and told even when it took no time
         self._enclosing: Phases | None = None
         self._before: dict[str, float] = {}
-        self._taken: dict[str, float] = {}
-        self._thread = 0
+        self._outside_taken = 0.0
+        self._thread = _Thread()
         self._began = self._charged_before = 0.0
         self._born = perf_counter()
 
@@ -168,21 +188,21 @@ class PhaseClock:
 
         When another clock is bound already (a wrapper inside a wrapper), it is told the phases as well.
         """
-        self._thread = thread = get_ident()
-        if _bound:
-            enclosing = _bound.get(thread)
-            if enclosing is not self.phases:  # else an interrupt came between two lines of an earlier step
-                self._enclosing = enclosing
-                self._before = self._seconds()
-        _bound[thread] = self.phases
+        self._thread = thread = _this_thread()
+        enclosing = thread.phases
+        if enclosing is not None and enclosing is not self.phases:  # its own: an interrupt came between two lines
+            self._enclosing = enclosing
+            self._before = self._seconds()
+        thread.phases = self.phases
         self._charged_before = self.charged
         self._began = perf_counter()
 
     def end_step(self) -> float:
         """Ends what `begin_step` began and returns the seconds in between; those in no phase count for ``"other"``."""
-        duration = self._end(self._began, self._charged_before)
+        duration = perf_counter() - self._began
+        self.charged = self._charged_before + duration
         if self._enclosing is None:
-            _bound.pop(self._thread, None)
+            self._thread.phases = None
         else:
             self._tell(self._enclosing)
         return duration
@@ -201,26 +221,27 @@ class PhaseClock:
             full: length of `durations` at which `flush` is called; it is called when a step raises, too.
             flush: is to empty `durations`.
         """
-        bound, phases, other, append = _bound, self.phases, self._other, durations.append
+        phases, append = self.phases, durations.append
+        number, thread = 0, _Thread()  # of the latest step
 
         def step(actions: Any) -> Any:
-            if bound:
+            if get_ident() != number or thread.phases is not None:
                 return general(actions)
-            thread = get_ident()
             charged = self.charged
             began = perf_counter()
             try:  # around all of it: Ctrl+C may come between any two lines
-                bound[thread] = phases
+                thread.phases = phases
                 result = env.step(actions)
-                # As _end does.
                 duration = perf_counter() - began
-                other.seconds += duration - (self.charged - charged)
                 self.charged = charged + duration
-                del bound[thread]
+                thread.phases = None
             except BaseException:
-                if bound.pop(thread, None) is not None:
+                if thread.phases is not None:
+                    thread.phases = None
                     self._stop_phases(began, charged)
-                    append(self._end(began, charged))
+                    duration = perf_counter() - began
+                    self.charged = charged + duration
+                    append(duration)
                 flush()
                 raise
             append(duration)
@@ -229,6 +250,10 @@ class PhaseClock:
             return result
 
         def general(actions: Any) -> Any:
+            nonlocal number, thread
+            number, thread = get_ident(), _this_thread()
+            if thread.phases is None:
+                return step(actions)
             self.begin_step()
             try:
                 result = env.step(actions)
@@ -244,13 +269,6 @@ class PhaseClock:
 
         return step
 
-    def _end(self, began: float, charged: float) -> float:
-        """Charges what is in no phase to ``"other"``; returns the seconds since `began`."""
-        duration = perf_counter() - began
-        self._other.seconds += duration - (self.charged - charged)
-        self.charged = charged + duration
-        return duration
-
     def _stop_phases(self, began: float, charged: float) -> None:
         """Ends phases that began in a step which an interrupt left in the middle of their own entry or exit.
 
@@ -263,16 +281,25 @@ class PhaseClock:
     def take(self) -> dict[str, float]:
         """Returns the seconds of every phase since the last call, those of running ones so far included."""
         now = perf_counter()
-        totals = self._seconds()
-        charged = self.charged
-        for began, name in self._running():
-            own = now - charged - began
-            totals[name] += own
-            charged += own
-        totals[self.OUTSIDE] += now - self._born - charged
-        before, self._taken = self._taken, totals
-        # Clamped: differences of large numbers may miss zero by a rounding.
-        return {name: max(0.0, seconds - before.get(name, 0.0)) for name, seconds in totals.items()}
+        charged, running, seconds = self.charged, False, {}
+        self._other.seconds += charged - sum(self._seconds().values())
+        for name, one in self.phases.items():
+            seconds[name] = one.seconds - one.taken
+            one.taken = one.seconds
+            running = running or one.began is not None
+        if running:
+            for began, name in self._running():
+                own = now - charged - began
+                seconds[name] += own
+                self.phases[name].taken += own
+                charged += own
+        outside = now - self._born - charged
+        seconds[self.OUTSIDE] += outside - self._outside_taken
+        self._outside_taken = outside
+        for name, own in seconds.items():
+            if own < 0.0:  # differences of large numbers may miss zero by a rounding
+                seconds[name] = 0.0
+        return seconds
 
     def _running(self) -> list[tuple[float, str]]:
         """Returns when running phases began, and their names, innermost first."""
@@ -286,7 +313,7 @@ class PhaseClock:
 
     def _tell(self, enclosing: Phases) -> None:
         """Moves what the step's phases took from the enclosing clock's running phase to phases of the same names."""
-        _bound[self._thread] = enclosing
+        self._thread.phases = enclosing
         self._enclosing = None
         for name, seconds in self._seconds().items():
             gained = seconds - self._before.get(name, 0.0)
