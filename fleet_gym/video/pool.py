@@ -297,6 +297,8 @@ class PoolBackend:
     def open(self, requests: Sequence[StreamRequest]) -> list[int]:
         """See `VideoBackend`."""
         refuse_taken_names(self._folder, requests, self._settings)
+        for worker in range(self._count):
+            self._notice_loss(worker)  # another is started for these streams
         numbers = []
         items: dict[int, list[list[Any]]] = {}
         for request in requests:
@@ -343,8 +345,7 @@ class PoolBackend:
         """See `VideoBackend`."""
         for worker, process in enumerate(self._workers):
             if process is not None:
-                with self._losing(worker):
-                    process.drain()
+                self._notice_loss(worker)
                 self._take(process)
                 while wait and self._ending[worker]:
                     with self._losing(worker):
@@ -362,6 +363,12 @@ class PoolBackend:
         for process in processes:
             process.join()
         self._lock.close()
+
+    def _notice_loss(self, worker: int) -> None:
+        process = self._workers[worker]
+        if process is not None:
+            with self._losing(worker):
+                process.drain()
 
     def _assign(self, env: int) -> int:
         if len(self._position) >= self._count:

@@ -140,6 +140,8 @@ class Recording:
         triggered = self._step_triggered()
         wanted = self._wanted_envs(plan.begin, triggered)
         needed = append | wanted | (plan.stepped & self._options.envs & triggered)
+        if not self._specs:
+            needed |= to_open  # a stream is opened for each camera, though the episode may have no frame for it yet
         batch = self._checked(self._source.current(observation, np.flatnonzero(needed))) if needed.any() else None
 
         clips.start(to_open)

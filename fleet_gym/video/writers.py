@@ -191,6 +191,7 @@ class EpisodeVideoWriter:
         self._factory = factory
         self._announce = announce
         self._first: NDArray[np.uint8] | None = None
+        self._claimed = False  # until then a file of that name is somebody else's
         self._writer: Any = None
         self._process: FfmpegProcess | None = None
 
@@ -272,6 +273,7 @@ class EpisodeVideoWriter:
         folder, overwrite, name = self._folder, self._settings.overwrite, self.request.name
         name = claim(folder, name, overwrite, self._announce) if self._watched else free_name(folder, name, overwrite)
         self.request = replace(self.request, name=name)
+        self._claimed = True
 
     def _open(self) -> None:
         request, settings = self.request, self._settings
@@ -305,7 +307,7 @@ class EpisodeVideoWriter:
         part, process = part_path(self._folder, self.request.name), self._process
         if outcome == "discard" or self.error is not None or process is None:
             self.abandon()
-            if outcome == "discard":
+            if outcome == "discard" and self._claimed:
                 part.unlink(missing_ok=True)
             return None
         said = process.wait()

@@ -340,6 +340,28 @@ def test_dropping_leaves_out_whole_frames_and_counts_them(tmp_path, backend):
     assert all(env == 0 and episode == 0 for env, episode, _ in frames)
 
 
+def test_a_worker_that_died_between_episodes_costs_no_video(tmp_path):
+    recorder = CameraObsVideoRecorder(
+        CodedColorVectorEnv([2], autoreset_mode=AutoresetMode.DISABLED), tmp_path, backend="pool", num_workers=1
+    )
+    recorder.reset()
+    recorder.step(None)
+    recorder.step(None)
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("*.mp4")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    recorder._recording._clips.settle(wait=True)
+    (worker,) = workers()
+    os.kill(worker, signal.SIGKILL)
+    while psutil.Process(worker).status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+        time.sleep(0.01)
+    recorder.reset()
+    recorder.step(None)
+    recorder.step(None)
+    recorder.close()
+    assert videos(tmp_path) == {(0, "front", episode): [0, 1, 2] for episode in range(2)}
+
+
 def test_a_worker_that_cannot_be_started_is_told(tmp_path, monkeypatch):
     before = len(os.listdir("/proc/self/fd"))
     env = CodedColorVectorEnv([5, 5])

@@ -55,6 +55,13 @@ def decode(path):
         return [decode_color(frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
 
 
+def wait_for(folder, pattern, count):
+    deadline = time.monotonic() + 30
+    while len(list(folder.glob(pattern))) < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return list(folder.glob(pattern))
+
+
 def videos(folder):
     return {path.name: decode(path) for path in sorted(folder.glob("*.mp4"))}
 
@@ -132,12 +139,59 @@ def test_an_episode_without_a_step_leaves_nothing(tmp_path, record):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_episode_without_a_step_leaves_the_file_of_another_recorder(tmp_path, record):
+    first, second = (record(make_env("native", [3], MODES[0]), tmp_path) for _ in range(2))
+    run(first, 2)
+    (part,) = wait_for(tmp_path, "*.part", 1)
+    second.reset()
+    second.reset()
+    second.close()
+    assert part.exists()
+    run(first, 1, reset=False)
+    first.close()
+    assert videos(tmp_path) == {"robot-cam-env0-front-episode-0.mp4": [(0, 0, t) for t in range(4)]}
+
+
+def test_a_video_whose_name_was_taken_leaves_the_file_of_another_recorder(tmp_path, record):
+    first = record(make_env("native", [3], MODES[0]), tmp_path)
+    second = record(make_env("native", [3], MODES[0]), tmp_path, overwrite="error")
+    second.reset()
+    run(first, 2)
+    (part,) = wait_for(tmp_path, "*.part", 1)
+
+    def step_and_close():
+        run(second, 1, reset=False)
+        second.close()
+
+    with pytest.raises(VideoEncodeError, match="robot-cam-env0-front-episode-0"):
+        step_and_close()
+    second.close()
+    assert part.exists()
+    run(first, 1, reset=False)
+    first.close()
+    assert videos(tmp_path) == {"robot-cam-env0-front-episode-0.mp4": [(0, 0, t) for t in range(4)]}
+
+
+@pytest.mark.parametrize(("length", "stride"), [(1, 1), (3, 2)])
+def test_an_episode_joined_before_any_image_was_seen(tmp_path, record, length, stride):
+    env = make_env("native", [length], AutoresetMode.SAME_STEP, final_obs=False)
+    env.reset()
+    recorder = record(env, tmp_path, stride=stride, episode_trigger=lambda episode: episode != 1)
+    run(recorder, 3 * length, reset=False)
+    recorder.close()
+    taken = range(0, length, stride)
+    joined = [(0, 0, t) for t in taken if t > 0]
+    expected = {"robot-cam-env0-front-episode-0.mp4": joined} if joined else {}
+    expected["robot-cam-env0-front-episode-2.mp4"] = [(0, 2, t) for t in taken]
+    assert videos(tmp_path) == expected
+    row = next(iter(read_episodes(tmp_path)))
+    assert (row["episode"], row["first_frame"]) == (0, "missing")
+
+
 def test_a_first_frame_alone_has_no_file(tmp_path, record):
     recorder = record(make_env("native", [3, 3], AutoresetMode.SAME_STEP), tmp_path)
     run(recorder, 3)
-    deadline = time.monotonic() + 30
-    while len(list(tmp_path.glob("*.mp4"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(tmp_path, "*.mp4", 2)
     assert sorted(path.name for path in tmp_path.glob("*.mp4*")) == [
         f"robot-cam-env{env}-front-episode-0.mp4" for env in range(2)
     ]
