@@ -439,9 +439,10 @@ class PoolBackend:
         for message in process.results():
             for item in json.loads(message[1:]):
                 result = StreamResult(**item)
+                worker = result.stream % self._count
                 if result.ended:
-                    self._ending[result.stream % self._count].discard(result.stream)
-                else:
+                    self._ending[worker].discard(result.stream)
+                elif result.stream in self._open[worker]:
                     self._skip.add(result.stream)
                 self._add(result)
 

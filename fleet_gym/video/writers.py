@@ -259,7 +259,12 @@ class EpisodeVideoWriter:
         if self._first is not None:
             first, self._first = self._first, None
             self._claim()
-            self._open()
+            try:
+                self._open()
+            except Exception:
+                if self._watched:
+                    part_path(self._folder, self.request.name).unlink(missing_ok=True)
+                raise
             self._write(first)
 
     def _write(self, frame: NDArray[np.uint8]) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from fractions import Fraction
 
 import av
 import numpy as np
@@ -21,8 +22,10 @@ from gymnasium.vector import AutoresetMode
 
 from fleet_gym.testing.coded_color_env import CodedColorVectorEnv, decode_color
 from fleet_gym.video import VideoEncodeError, parse_episode_video_filename, read_episodes
+from fleet_gym.video.episode_files import EpisodeVideoName
 from fleet_gym.video.pool import PoolBackend, _blocks
 from fleet_gym.video.pool_protocol import FATAL, LARGEST_MESSAGE, FrameRing, pack_frames, unpack_frames
+from fleet_gym.video.writers import EncoderSettings, StreamRequest
 from fleet_gym.wrappers.camera_obs_video_recorder import CameraObsVideoRecorder
 
 ENCODER = re.compile("ffmpeg|pool_worker")
@@ -360,6 +363,20 @@ def test_a_worker_that_died_between_episodes_costs_no_video(tmp_path):
     recorder.step(None)
     recorder.close()
     assert videos(tmp_path) == {(0, "front", episode): [0, 1, 2] for episode in range(2)}
+
+
+def test_a_failure_told_after_the_end_of_its_stream_leaves_nothing_behind(tmp_path):
+    backend = PoolBackend(tmp_path, EncoderSettings(), "run", envs=[0], num_streams=1, num_workers=1)
+    name = EpisodeVideoName("longer than any file's name" * 20, 0, "front", 0)
+    (stream,) = backend.open([StreamRequest(name, 4, 4, "rgb24", Fraction(10))])
+    frames = (np.zeros((1, 4, 4, 3), dtype=np.uint8), np.array([0]), np.array([stream]))
+    backend.write([frames])
+    backend.write([frames])  # fails in the worker, which is heard only after the end
+    backend.finish([(stream, "keep")])
+    results = backend.collect(wait=True)
+    backend.close()
+    assert [(result.ended, result.error is not None) for result in results] == [(False, True), (True, False)]
+    assert backend._skip == set()
 
 
 def test_a_worker_that_cannot_be_started_is_told(tmp_path, monkeypatch):

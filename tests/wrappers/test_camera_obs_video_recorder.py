@@ -453,6 +453,17 @@ def test_a_dead_encoder_leaves_the_video_it_was_to_replace(tmp_path, keep):
     assert [file["file"] for row in read_episodes(tmp_path) for file in row["files"]] == [None]
 
 
+def test_an_encoder_that_cannot_be_started_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("moviepy.video.io.ffmpeg_writer.FFMPEG_BINARY", "/no/such/ffmpeg")
+    recorder = CameraObsVideoRecorder(make_env("native", [3], MODES[0]), tmp_path, backend="moviepy")
+    with pytest.raises(VideoEncodeError, match="no/such/ffmpeg"):
+        run(recorder, 1)
+    run(recorder, 2, reset=False)
+    recorder.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["episodes.jsonl"]
+    assert "no/such/ffmpeg" in read_episodes(tmp_path)[0]["files"][0]["error"]
+
+
 def command_of(process):
     """Returns a process's command line; it is empty for a moment after the process was started."""
     deadline = time.monotonic() + 10
