@@ -5,8 +5,8 @@ Code that has parts worth telling apart marks them::
     with phase("render"):
         ...
 
-That costs a function call and nothing else unless the running step belongs to a `TimeProfilingWrapper`, which binds
-its `PhaseClock` to the thread for as long as its ``step`` runs.
+That costs a function call and a look at the thread, unless the running step belongs to a `TimeProfilingWrapper`, which
+binds its `PhaseClock` to the thread for as long as its ``step`` runs.
 """
 
 from __future__ import annotations

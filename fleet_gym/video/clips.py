@@ -85,8 +85,8 @@ class Clips:
     that an episode without a step leaves no file.
 
     Attributes:
-        held: (E,) bool, a clip is prepared but not open.
-        holding: (E,) bool, its first frame was handed over, or is missing.
+        prepared: (E,) bool, a clip is prepared but not open.
+        begun: (E,) bool, its first frame was handed over, or is missing.
         open: (E,) bool, a clip takes frames.
         first_step: (E,) int64, step of the episode at which the clip begins.
     """
@@ -110,8 +110,8 @@ class Clips:
         self._specs = specs
         self._make_backend = make_backend
         self._backend: VideoBackend | None = None
-        self.held = np.zeros(num_envs, dtype=np.bool_)
-        self.holding = np.zeros(num_envs, dtype=np.bool_)
+        self.prepared = np.zeros(num_envs, dtype=np.bool_)
+        self.begun = np.zeros(num_envs, dtype=np.bool_)
         self.open = np.zeros(num_envs, dtype=np.bool_)
         self.first_step = np.zeros(num_envs, dtype=np.int64)
         self._frames = np.zeros(num_envs, dtype=np.int64)
@@ -128,9 +128,9 @@ class Clips:
         self._callback_error: BaseException | None = None
 
     @property
-    def held_any(self) -> bool:
+    def prepared_any(self) -> bool:
         """Whether any clip waits to be opened."""
-        return bool(self.held.any())
+        return bool(self.prepared.any())
 
     @property
     def full(self) -> BoolArray:
@@ -148,7 +148,7 @@ class Clips:
     @property
     def any(self) -> BoolArray:
         """(E,) environments whose running episode has a clip, open or not."""
-        found = self.held | self.open
+        found = self.prepared | self.open
         found[list(self._cut)] = True
         return found
 
@@ -159,17 +159,17 @@ class Clips:
             env: whose.
             record: of the episode, as far as it is known.
             first_step: step of the episode at which the clip begins.
-            first_frame: whether its first frame will be handed to `hold`.
+            first_frame: whether its first frame will be handed to `begin`.
         """
         record.fps = str(self._options.fps)
         record.run_id = self._options.run_id
         self._current[env] = _Clip(record)
-        self.held[env] = True
-        self.holding[env] = not first_frame
+        self.prepared[env] = True
+        self.begun[env] = not first_frame
         self.first_step[env] = first_step
         self._frames[env] = 0
 
-    def hold(self, batch: FrameBatch, envs: BoolArray) -> None:
+    def begin(self, batch: FrameBatch, envs: BoolArray) -> None:
         """Hands over the first frames of prepared clips.
 
         Raises:
@@ -179,20 +179,20 @@ class Clips:
         indices = np.flatnonzero(envs)
         self._open_streams(indices)
         self.write(batch, indices)
-        self.holding |= envs
+        self.begun |= envs
 
     def start(self, envs: BoolArray) -> None:
         """Lets prepared clips take frames.
 
         Raises:
-            FileExistsError, ValueError: as `hold`, of clips whose first frame is missing.
+            FileExistsError, ValueError: as `begin`, of clips whose first frame is missing.
         """
         indices = np.flatnonzero(envs)
         if not len(indices):
             return
         self._open_streams(indices[self._frames[indices] == 0])
-        self.held[indices] = False
-        self.holding[indices] = False
+        self.prepared[indices] = False
+        self.begun[indices] = False
         self.open[indices] = True
         self._open_envs = None
 
@@ -244,7 +244,7 @@ class Clips:
 
     def forget(self, envs: BoolArray) -> None:
         """Gives up clips that were prepared but have no frame beyond the first."""
-        for env in np.flatnonzero(envs & (self.held | self.open)).tolist():
+        for env in np.flatnonzero(envs & (self.prepared | self.open)).tolist():
             self.forget_env(env)
 
     def forget_env(self, env: int) -> None:
@@ -301,7 +301,7 @@ class Clips:
     def _get_backend(self) -> VideoBackend:
         if self._backend is None:
             self._backend = self._make_backend(int(self._options.envs.sum()) * len(self._specs))
-            self._streams = {camera: np.full(len(self.held), -1, dtype=np.int64) for camera in self._specs}
+            self._streams = {camera: np.full(len(self.prepared), -1, dtype=np.int64) for camera in self._specs}
         return self._backend
 
     def _open_streams(self, envs: NDArray[np.intp]) -> None:
@@ -331,7 +331,7 @@ class Clips:
         return StreamRequest(name, spec.width, spec.height, spec.pixel_format, self._options.fps, record.run_id)
 
     def _stop(self, env: int) -> None:
-        self.held[env] = self.holding[env] = self.open[env] = False
+        self.prepared[env] = self.begun[env] = self.open[env] = False
         self._open_envs = None
 
     def _finish(self, clip: _Clip, outcome: Outcome) -> None:

@@ -68,9 +68,9 @@ class Recording:
         self._end(plan.interrupt, plan.steps, {}, interrupted=True)
         triggered = self._steps_made == 0 and self._step_triggered()
         self._begin(plan.begin, self._wanted_envs(plan.begin, triggered), seeds_of(seed, self._num_envs), infos)
-        held = self._clips.held & plan.begin
-        if held.any():
-            self._clips.hold(self._checked(self._source.current(observation, np.flatnonzero(held))), held)
+        new = self._clips.prepared & plan.begin
+        if new.any():
+            self._clips.begin(self._checked(self._source.current(observation, np.flatnonzero(new))), new)
         self._clips.settle()
 
     def step(
@@ -84,7 +84,7 @@ class Recording:
         final = self._source.final_available(infos, self._num_envs) if done.any() else None
         plan = self._tracker.step(done, final)
         self._steps_made += 1
-        if plan.steady and self._may_be_steady and not self._clips.held_any:
+        if plan.steady and self._may_be_steady and not self._clips.prepared_any:
             self._returns += rewards
             envs = self._clips.open_envs
             if len(envs):
@@ -130,7 +130,7 @@ class Recording:
     ) -> None:
         clips = self._clips
         self._join(plan)
-        to_open = clips.held & plan.stepped
+        to_open = clips.prepared & plan.stepped
         recording = (clips.open | to_open) & ~clips.full
         on_grid = (plan.steps - clips.first_step) % self._options.stride == 0
         append = plan.append & recording & (on_grid | plan.finish)
@@ -154,12 +154,12 @@ class Recording:
         clips.cut()
         self._end(plan.finish, plan.steps, infos, terminated=terminated, truncated=truncated)
         if triggered:
-            going_on = plan.stepped & ~plan.finish & self._options.envs & ~clips.held & ~clips.open
+            going_on = plan.stepped & ~plan.finish & self._options.envs & ~clips.prepared & ~clips.open
             self._prepare(going_on, plan.steps)
         self._begin(plan.begin, wanted, [None] * self._num_envs, infos)
-        new = clips.held & ~clips.holding
+        new = clips.prepared & ~clips.begun
         if new.any() and batch is not None:
-            clips.hold(batch, new)
+            clips.begin(batch, new)
 
     def _step_triggered(self) -> bool:
         trigger = self._options.step_trigger
