@@ -30,8 +30,8 @@ class _StderrHandler(_TextHandler):
         return sys.stderr
 
 
-# From then on records name the running asyncio task, another one from line to line.
-_TASKS_ARE_TOLD = sys.version_info >= (3, 12)
+# Records name the running asyncio task, which may be another one at every line.
+_RECORDS_NAME_TASKS = sys.version_info >= (3, 12)
 
 
 class _Records:
@@ -57,7 +57,7 @@ class _Records:
         if (
             factory is not logging.LogRecord
             or thread is not thread_before
-            or (_TASKS_ARE_TOLD and "asyncio" in sys.modules)
+            or (_RECORDS_NAME_TASKS and "asyncio" in sys.modules)
         ):
             record = factory(logger.name, logging.INFO, __file__, 0, line, None, None)
             if factory is logging.LogRecord:

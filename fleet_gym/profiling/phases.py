@@ -281,18 +281,16 @@ class PhaseClock:
     def take(self) -> dict[str, float]:
         """Returns the seconds of every phase since the last call, those of running ones so far included."""
         now = perf_counter()
-        charged, running, seconds = self.charged, False, {}
+        charged, seconds = self.charged, {}
         self._other.seconds += charged - sum(self._seconds().values())
         for name, one in self.phases.items():
             seconds[name] = one.seconds - one.taken
             one.taken = one.seconds
-            running = running or one.began is not None
-        if running:
-            for began, name in self._running():
-                own = now - charged - began
-                seconds[name] += own
-                self.phases[name].taken += own
-                charged += own
+        for began, name in self._running():
+            own = now - charged - began
+            seconds[name] += own
+            self.phases[name].taken += own
+            charged += own
         outside = now - self._born - charged
         seconds[self.OUTSIDE] += outside - self._outside_taken
         self._outside_taken = outside

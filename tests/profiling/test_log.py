@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import sys
 import threading
 
 import pytest
@@ -27,15 +29,14 @@ class Kept(logging.Handler):
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(log.logger, "level", logging.INFO)
-    handler = Kept()
+def kept():
+    level, handler = log.logger.level, Kept()
+    log.logger.setLevel(logging.INFO)
     log.logger.addHandler(handler)
-    log.logger.manager._clear_cache()
     log._records.forget()
     yield handler.records
     log.logger.removeHandler(handler)
-    log.logger.manager._clear_cache()
+    log.logger.setLevel(level)
 
 
 def made_by_logging(line: str) -> logging.LogRecord:
@@ -66,6 +67,24 @@ def test_every_line_is_a_record_as_logging_makes_it(kept):
         check(kept[-1], f"line {number}")
     assert len({id(record) for record in kept}) == 3
     assert [record.getMessage() for record in kept] == ["line 0", "line 1", "line 2"]
+
+
+@pytest.mark.parametrize("tasks", [False, True])
+def test_names_are_looked_up_once_where_they_cannot_change(kept, monkeypatch, tasks):
+    made = []
+    constructor = logging.LogRecord.__init__
+
+    def counted(self, *args, **kwargs) -> None:
+        made.append(self)
+        constructor(self, *args, **kwargs)
+
+    monkeypatch.setattr(logging.LogRecord, "__init__", counted)
+    monkeypatch.setattr(log, "_RECORDS_NAME_TASKS", tasks)
+    monkeypatch.setitem(sys.modules, "asyncio", asyncio)
+    for number in range(5):
+        log.say(f"line {number}")
+    assert len(made) == (5 if tasks else 1)
+    assert len(kept) == 5
 
 
 def test_a_line_names_its_own_thread(kept):
@@ -99,7 +118,7 @@ def test_a_line_names_its_own_process(kept):
     os.close(writing)
 
 
-def test_what_the_programs_own_factory_adds_is_asked_for_at_every_line(kept, monkeypatch):
+def test_what_the_programs_own_factory_adds_is_asked_for_at_every_line(kept):
     log.say("before")
     calls = iter(range(10))
 
@@ -108,10 +127,12 @@ def test_what_the_programs_own_factory_adds_is_asked_for_at_every_line(kept, mon
             super().__init__(*args, **kwargs)
             self.number = next(calls)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(logging, "_logRecordFactory", Numbered)
+    logging.setLogRecordFactory(Numbered)
+    try:
         for _ in range(3):
             log.say("numbered")
+    finally:
+        logging.setLogRecordFactory(logging.LogRecord)
     log.say("after")
     assert [getattr(record, "number", None) for record in kept] == [None, 0, 1, 2, None]
     assert type(kept[-1]) is logging.LogRecord
