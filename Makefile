@@ -19,8 +19,9 @@ MEMORY_TESTS := tests/profiling/test_growth.py tests/profiling/test_native_phase
 	tests/wrappers/test_memory_profiling.py tests/wrappers/test_memory_profiling_leaks.py
 # What is known to depend on Gymnasium's version.
 GYMNASIUM_TESTS := tests/adapters tests/test_package.py tests/test_single_env.py tests/test_vector_env.py \
-	tests/wrappers/test_camera_obs_video_recorder.py tests/wrappers/test_camera_obs_video_recorder_fleet.py \
-	tests/wrappers/test_flatten_robots.py tests/wrappers/test_time_profiling.py
+	tests/wrappers/test_camera_obs_video_recorder.py tests/wrappers/test_camera_obs_video_recorder_episodes.py \
+	tests/wrappers/test_camera_obs_video_recorder_fleet.py tests/wrappers/test_flatten_robots.py \
+	tests/wrappers/test_time_profiling.py
 
 BIN := $(VENV)/bin
 INSTALL := sh scripts/pip_install.sh $(BIN)/python
